@@ -23,6 +23,9 @@ import (
 	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
+// catchUpTime is how long a container that is started again waits for the streams of its last run.
+const catchUpTime = 10 * time.Second
+
 // leaveTime is how long the streams of a container that was removed may take to end.
 const leaveTime = 2 * time.Second
 
@@ -41,9 +44,9 @@ type attached struct {
 	cut     context.CancelFunc
 
 	mu      sync.Mutex
-	over    chan struct{} // closed when the present streams have ended; nil without any
-	restore func() error  // gives the terminal back; nil if it has its own mode
-	why     error         // what ends the run
+	over    *streamsEnd  // of the present streams; nil before any
+	restore func() error // gives the terminal back; nil if it has its own mode
+	why     error        // what ends the run
 }
 
 // newAttached chooses the container that takes part in the command's streams, and gives it what it
@@ -109,17 +112,39 @@ func (a *attached) is(c *runtime.ContainerConfig) bool {
 	return true
 }
 
-// expect says that the container is being started.
-func (a *attached) expect() {
+// expect says that the container is being started, when the streams of its last run have ended, or
+// ends them if nobody takes what is left of them for catchUpTime. It returns what start takes.
+func (a *attached) expect(ctx context.Context) (over *streamsEnd) {
+	if last := a.ended(); last != nil {
+		select {
+		case <-last:
+		case <-ctx.Done():
+		case <-a.ctx.Done():
+		case <-time.After(catchUpTime):
+		}
+		_ = a.giveBack() // nothing is left to do where it fails
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.over = make(chan struct{})
+	if a.over != nil {
+		a.over.close()
+	}
+	a.over = &streamsEnd{come: make(chan struct{})}
+	return a.over
 }
 
+// streamsEnd is the end of the streams of one run of the container.
+type streamsEnd struct {
+	come chan struct{}
+	once sync.Once
+}
+
+func (e *streamsEnd) close() { e.once.Do(func() { close(e.come) }) }
+
 // start connects the streams of the container that was started, unless it failed to.
-func (a *attached) start(id, name string, startErr error) {
+func (a *attached) start(id, name string, over *streamsEnd, startErr error) {
 	if startErr != nil {
-		a.end(nil)
+		a.end(over, nil)
 		return
 	}
 	go func() {
@@ -136,7 +161,7 @@ func (a *attached) start(id, name string, startErr error) {
 		case err != nil:
 			err = fmt.Errorf("the connection with container %q is lost: %w", name, err)
 		}
-		a.end(err)
+		a.end(over, err)
 	}()
 }
 
@@ -154,7 +179,7 @@ func (a *attached) takePart(id string) (err error) {
 	ctx, ended := context.WithCancel(a.ctx)
 	defer ended()
 	if a.Interactive {
-		streams.Stdin = a.input.until(ctx)
+		streams.Stdin = a.input.until(ctx, a.tty) // a terminal has no end of input
 	}
 	if a.tty {
 		streams.Stderr = nil // a terminal has one output
@@ -182,14 +207,14 @@ func (a *attached) giveBack() error {
 	return restore()
 }
 
-// end says that the streams have ended; why is not nil if that ends the run.
-func (a *attached) end(why error) {
+// end says that these streams have ended; why is not nil if that ends the run.
+func (a *attached) end(over *streamsEnd, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if why != nil {
 		a.why = why
 	}
-	close(a.over)
+	over.close()
 	select {
 	case a.tell <- struct{}{}:
 	default:
@@ -215,7 +240,10 @@ func (a *attached) failure() error {
 func (a *attached) ended() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.over
+	if a.over == nil {
+		return nil
+	}
+	return a.over.come
 }
 
 // busy says whether the streams have not ended yet.

@@ -19,10 +19,10 @@ type input struct {
 
 const inputChunk = 32 << 10
 
-// until returns a reader of stdin that ends with the context.
-func (i *input) until(ctx context.Context) io.Reader {
+// until returns a reader of stdin that ends with the context, and unless open is set with stdin.
+func (i *input) until(ctx context.Context, open bool) io.Reader {
 	i.once.Do(func() { go i.read() })
-	return inputReader{i, ctx}
+	return inputReader{i, ctx, open}
 }
 
 func (i *input) read() {
@@ -41,7 +41,8 @@ func (i *input) read() {
 
 type inputReader struct {
 	*input
-	ctx context.Context
+	ctx  context.Context
+	open bool
 }
 
 func (r inputReader) Read(p []byte) (int, error) {
@@ -55,6 +56,10 @@ func (r inputReader) Read(p []byte) (int, error) {
 		case <-r.ctx.Done():
 			return 0, r.ctx.Err()
 		case chunk, ok := <-r.chunks:
+			if !ok && r.open {
+				<-r.ctx.Done()
+				return 0, r.ctx.Err()
+			}
 			if !ok {
 				return 0, io.EOF
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 )
 
 // What one container has not taken of stdin is the next one's, and so is the end.
@@ -21,7 +22,7 @@ func TestInput(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(t.Context())
 	buf := make([]byte, 3)
-	first := in.until(ctx)
+	first := in.until(ctx, false)
 	if n, err := io.ReadFull(first, buf); err != nil || string(buf[:n]) != "one" {
 		t.Fatalf("%q, %v", buf[:n], err)
 	}
@@ -31,7 +32,7 @@ func TestInput(t *testing.T) {
 	}
 	// One that waits for more leaves nothing out when it ends.
 	ctx, end = context.WithCancel(t.Context())
-	second := in.until(ctx)
+	second := in.until(ctx, false)
 	if n, err := io.ReadFull(second, buf); err != nil || string(buf[:n]) != "two" {
 		t.Fatalf("%q, %v", buf[:n], err)
 	}
@@ -49,8 +50,32 @@ func TestInput(t *testing.T) {
 	}
 	to.Close()
 	for _, want := range []string{"three", ""} {
-		if rest, err := io.ReadAll(in.until(t.Context())); err != nil || string(rest) != want {
+		if rest, err := io.ReadAll(in.until(t.Context(), false)); err != nil || string(rest) != want {
 			t.Errorf("the next one reads %q, %v; want %q", rest, err, want)
 		}
+	}
+}
+
+// TestStreamsOfARestart has a container start again while the streams of its last run have not
+// ended: they end one after the other.
+func TestStreamsOfARestart(t *testing.T) {
+	ctx, cut := context.WithCancel(t.Context())
+	defer cut()
+	a := &attached{runner: &runner{}, tell: make(chan struct{}, 1), ctx: ctx, cut: cut}
+	first, second := a.expect(ctx), make(chan *streamsEnd)
+	go func() { second <- a.expect(ctx) }()
+	select {
+	case <-second:
+		t.Fatal("two at once")
+	case <-time.After(20 * time.Millisecond):
+	}
+	a.end(first, nil)
+	if over := <-second; over == first || !a.busy() {
+		t.Error("the second run has the streams of the first")
+	} else {
+		a.end(over, nil)
+	}
+	if a.busy() {
+		t.Error("streams are left")
 	}
 }

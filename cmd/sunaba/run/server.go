@@ -171,8 +171,9 @@ func (s *server) shown(c *container, to io.Writer) io.Writer {
 // StartContainer starts a container.
 func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRequest) (*runtime.StartContainerResponse, error) {
 	c := s.find(q.GetContainerId())
+	var over *streamsEnd
 	if c != nil && c.attached {
-		s.attached.expect()
+		over = s.attached.expect(ctx)
 	}
 	resp, err := s.cri.StartContainer(ctx, q)
 	if c != nil && err == nil {
@@ -183,7 +184,7 @@ func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRe
 		s.say("container %s started in %s%s", c.name, short(time.Since(c.started)), restart)
 	}
 	if c != nil && c.attached {
-		s.attached.start(c.id, c.name, err)
+		s.attached.start(c.id, c.name, over, err)
 	}
 	return resp, err
 }

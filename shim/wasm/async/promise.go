@@ -83,8 +83,11 @@ func (d *due) step() bool {
 }
 
 // KeepWhen has keep called, which keeps the promise, when what it waits for is the case, unless
-// nobody reads the future any more.
+// nobody reads the future any more, or the instance ends.
 func (p *Promise) KeepWhen(w Work, keep func()) {
+	if p.of.tasks.closed {
+		p.of.forget()
+	}
 	if p.of.dropped {
 		return
 	}

@@ -32,6 +32,9 @@ func (t *Tasks) Future(p *Promise, element Element) *Readable {
 // Give gives it to the guest.
 func (r *Readable) Give(c *canonical.Call) uint32 { return r.of.give(c, false) }
 
+// Own says whether the host has made it, and not the guest.
+func (r *Readable) Own() bool { return r.of.source != nil || r.of.promise != nil }
+
 // Close tells who writes that nobody reads.
 func (r *Readable) Close() { r.of.drop() }
 
@@ -63,6 +66,8 @@ func (r *Readable) Receive(lift func(c *canonical.Call, at uint32) any, then fun
 	s := r.of
 	s.receiver = &receiver{lift, then}
 	switch {
+	case s.tasks.closed: // the guest's memory is not read any more
+		s.forget()
 	case s.promise != nil:
 		s.promise.tell()
 	case s.dropped:
@@ -79,6 +84,14 @@ func (s *shared) lift(c *transfer) {
 	c.progress = 1
 	c.tells(copyCompleted)
 	s.received(value, true)
+}
+
+// forget ends a future of which there is no more news: the host's reader gets no value.
+func (s *shared) forget() {
+	if s.receiver != nil {
+		s.received(nil, false)
+	}
+	s.drop()
 }
 
 // received tells the host what it has read.

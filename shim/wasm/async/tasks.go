@@ -32,15 +32,18 @@ func New(system *wasi.System) *Tasks { return &Tasks{system: system} }
 // Close implements canonical.Tasks.
 func (t *Tasks) Close() {
 	t.closed = true
-	for _, w := range t.work {
+	all := t.work
+	t.work = nil
+	for _, w := range all {
 		switch w := w.(type) {
 		case *running:
 			w.cancel()
 		case *spliced:
 			w.close()
+		case *due:
+			w.of.of.forget()
 		}
 	}
-	t.work = nil
 }
 
 // of is the Tasks of the instance that a call is one of.

@@ -1,6 +1,8 @@
 package wasihttp
 
 import (
+	"net/http"
+
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 )
@@ -9,7 +11,7 @@ import (
 // after its end too.
 func runAsync(guest Guest, i *canonical.Instance, from *incomingRequest, e *exchange) error {
 	tasks := i.Tasks.(*async.Tasks)
-	tasks.Returned = e.taskReturned
+	tasks.Returned = func(c *canonical.Call, flat []uint64) { e.taskReturned(c, flat, from.http.Method) }
 	r := &request{
 		head: head{method: from.http.Method, path: from.path(), scheme: optional{true, from.scheme()},
 			authority: optional{from.http.Host != "", from.http.Host}, headers: from.fields()},
@@ -22,7 +24,7 @@ func runAsync(guest Guest, i *canonical.Instance, from *incomingRequest, e *exch
 }
 
 // taskReturned gets what a task has returned: result<response, error-code>.
-func (e *exchange) taskReturned(c *canonical.Call, flat []uint64) {
+func (e *exchange) taskReturned(c *canonical.Call, flat []uint64, method string) {
 	if len(flat) != 8 {
 		canonical.Trapf("handle returns %d flat values, not 8", len(flat))
 	}
@@ -36,6 +38,9 @@ func (e *exchange) taskReturned(c *canonical.Call, flat []uint64) {
 		r.Drop()
 		e.answer(nil, err)
 		return
+	}
+	if method == http.MethodHead || r.status == http.StatusNoContent || r.status == http.StatusNotModified {
+		body.size = -1 // content-length is not that of the body, which is not sent
 	}
 	answer := &outgoingResponse{r.status, r.headers, body}
 	if e.answer(answer, nil); e.response != answer {

@@ -79,7 +79,7 @@ func (s *sending) Step(c *canonical.Call, out uint32) (bool, error) {
 		s.fail(f.err)
 		return true, f.err
 	}
-	if s.empty {
+	if s.empty || s.body.size == 0 { // none is sent
 		s.body.pipe.Accept()
 	}
 	r := &response{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: arriving(async.Of(c), f.incoming())}

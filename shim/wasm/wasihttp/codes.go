@@ -3,6 +3,7 @@ package wasihttp
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 )
@@ -244,5 +245,9 @@ func loadCode(c *canonical.Call, at uint32) ErrorCode {
 // codeText reads the text of an error-code.
 func codeText(c *canonical.Call, at, length uint64) string {
 	text := c.Text(at, length)
-	return string(text[:min(len(text), maxCodeText)])
+	end := min(len(text), maxCodeText)
+	for end < len(text) && end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return string(text[:end])
 }

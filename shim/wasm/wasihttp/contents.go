@@ -165,6 +165,7 @@ func (s *bodySource) Close() {
 type bodySink struct {
 	to       *outgoing
 	trailers *async.Readable
+	broken   error // why it takes no more
 }
 
 // send has the host read the contents, which are of a message with these headers. wrong is what a
@@ -177,7 +178,7 @@ func (b *contents) send(headers *fields.Fields, wrong Case) (*outgoing, error) {
 	if sent := b.sent; sent != nil {
 		sent.KeepWhen(async.Happening{Event: &to.pipe.Settled}, func() { keepOutcome(sent, to.outcome()) })
 	}
-	s := &bodySink{to, b.trailers}
+	s := &bodySink{to: to, trailers: b.trailers}
 	if b.stream == nil {
 		to.size = -1 // the size of what a response to HEAD would have, for instance
 		s.Close()
@@ -197,18 +198,26 @@ func (s *bodySink) Write(b []byte) (int, error) {
 	if room := s.to.size - s.to.written; s.to.size >= 0 && int64(len(b)) > room {
 		if room == 0 {
 			s.to.written += int64(len(b))
-			return 0, sized(s.to.wrong, uint64(s.to.written))
+			s.broken = sized(s.to.wrong, uint64(s.to.written))
+			return 0, s.broken
 		}
 		b = b[:room]
 	}
 	n, err := s.to.pipe.TryWrite(b)
-	s.to.written += int64(n)
+	if s.to.written += int64(n); err != nil {
+		s.broken = code(ConnectionTerminated)
+	}
 	return n, err
 }
 
-// Close is the end of the body: its trailers follow. They are read in any case, so that the guest
-// can continue.
+// Close is the end of the body: its trailers follow. The guest's are read in any case, so that it
+// can continue; those of a body that arrives only come when all of it has.
 func (s *bodySink) Close() {
+	if s.broken != nil && s.trailers.Own() {
+		s.trailers.Close()
+		s.fail(s.broken)
+		return
+	}
 	s.trailers.Receive(loadTrailers, func(value any, ok bool) {
 		var err error
 		switch value := value.(type) {
@@ -222,10 +231,14 @@ func (s *bodySink) Close() {
 			}
 		}
 		if err != nil {
-			s.to.failed = err
-			s.to.pipe.CloseWrite(fmt.Errorf("%w: %w", errAborted, err))
+			s.fail(err)
 		}
 	})
+}
+
+func (s *bodySink) fail(err error) {
+	s.to.failed = err
+	s.to.pipe.CloseWrite(fmt.Errorf("%w: %w", errAborted, err))
 }
 
 // outcome is how the sending of the body ended, for the guest.

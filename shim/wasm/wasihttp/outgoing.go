@@ -2,7 +2,7 @@ package wasihttp
 
 import (
 	"errors"
-	"io"
+	"maps"
 	"net/http"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
@@ -40,12 +40,11 @@ func (o *outgoing) finish(trailers *fields.Fields) error {
 		o.pipe.CloseWrite(errAborted)
 		return sized(o.wrong, uint64(o.written))
 	}
-	if trailers != nil {
-		for name, values := range trailers.Header() {
-			o.trailers[name] = values
+	o.pipe.Finish(func() {
+		if trailers != nil {
+			maps.Copy(o.trailers, trailers.Header())
 		}
-	}
-	o.pipe.CloseWrite(io.EOF)
+	})
 	return nil
 }
 

@@ -245,7 +245,7 @@ func (c *caller) play(t testing.TB, seed uint64, calls int) (made int) {
 	tasks := async.New(g.instance.System())
 	g.instance.ABI().Tasks = tasks
 	e := newExchange()
-	tasks.Returned = e.taskReturned
+	tasks.Returned = func(c *canonical.Call, flat []uint64) { e.taskReturned(c, flat, "POST") }
 	r := &random{rand.New(rand.NewPCG(seed, 1)), g, map[byte][]uint64{}}
 	body := newIncoming(strings.NewReader(strings.Repeat("body", int(r.Uint64N(60000)))), func() http.Header { return http.Header{"X": {"1"}} }, requestCode)
 	arrived := &request{head: head{method: "POST", headers: fields.Of(http.Header{"A": {"b"}})}, body: arriving(tasks, body)}
@@ -261,7 +261,7 @@ func (c *caller) play(t testing.TB, seed uint64, calls int) (made int) {
 	for made = range calls {
 		s := r.step()
 		if r.IntN(300) == 0 {
-			g.mem.WriteUint32Le(lists+64*r.Uint32N(8), r.Uint32N(2))
+			g.mem.WriteUint32Le(lists+64*r.Uint32N(8), r.Uint32N(3))
 		}
 		var trap *canonical.Trap
 		if err = r.call(s); err != nil && (!errors.As(err, &trap) || strings.Contains(err.Error(), "runtime error")) {

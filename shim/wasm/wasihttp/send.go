@@ -84,6 +84,9 @@ func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*fut
 		GotConn: func(httptrace.GotConnInfo) { first.Reset(options.firstByte.or(defaultTimeout)) },
 	})
 	request = request.WithContext(ctx)
+	if sent, ok := request.Body.(*sentBody); ok {
+		context.AfterFunc(ctx, func() { _ = sent.Close() }) // net/http waits for what reads the body
+	}
 	go func() {
 		defer f.arrived.Set()
 		f.http, f.err = cl.transport.RoundTrip(request)

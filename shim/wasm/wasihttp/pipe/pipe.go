@@ -139,6 +139,18 @@ func (p *Pipe) CloseWrite(end error) {
 	}
 }
 
+// Finish is CloseWrite of a complete body. before is called first, unless the body has an end
+// already: who reads the end sees what it does.
+func (p *Pipe) Finish(before func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil {
+		before()
+		p.end = io.EOF
+		p.told()
+	}
+}
+
 // CloseRead tells the writer, with this error, that nothing is read any more. The last error
 // counts.
 func (p *Pipe) CloseRead(err error) {
@@ -186,14 +198,23 @@ func set(e *wasi.Event, to bool) {
 	}
 }
 
-// Read waits for bytes or the end.
+// Read waits for bytes or the end, or until CloseRead, whose error it returns then.
 func (p *Pipe) Read(b []byte) (int, error) {
 	for {
 		if n, err := p.TryRead(b); n > 0 || err != nil || len(b) == 0 {
 			return n, err
 		}
+		if gone := p.closedRead(); gone != nil {
+			return 0, gone
+		}
 		<-p.Moved
 	}
+}
+
+func (p *Pipe) closedRead() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
 }
 
 // Write waits until all is written, or the reader has closed its end.

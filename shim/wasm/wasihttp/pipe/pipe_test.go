@@ -173,3 +173,20 @@ func FuzzPipe(f *testing.F) {
 }
 
 var errBroken = errors.New("broken")
+
+func TestReadEndsWithCloseRead(t *testing.T) {
+	p, done := New(), make(chan error, 1)
+	go func() {
+		_, err := p.Read(make([]byte, 1))
+		done <- err
+	}()
+	p.CloseRead(ErrUnread)
+	select {
+	case err := <-done:
+		if err != ErrUnread {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits")
+	}
+}
