@@ -125,15 +125,15 @@ func TestImportKeepsLayersOfEachManifest(t *testing.T) {
 func TestImportDuringThePull(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	l := gzipLayer(t, file{name: "a", content: "1"})
-	r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, l)
+	m := r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, l)
 	ref := r.host + "/app:v1"
 	archive := archiveOf(t, ref)
-	// The pull has found that the image is not known once it asks for a layer: of another packing.
-	other := zstdLayer(t, file{name: "a", content: "1"})
-	r.image("app", "v2", hostPlatform, ocispec.ImageConfig{}, other)
+	// The pull has brought the image, and not recorded it, once it asks for the other variant.
+	other := r.image("app", "", "wasip1/wasm", ocispec.ImageConfig{Entrypoint: []string{"/a.wasm"}}, gzipLayer(t, file{name: "a.wasm", content: string(moduleBytes("1"))}))
+	r.index("app", "v2", m, other)
 	imported := false
 	r.setFront(func(_ http.ResponseWriter, q *http.Request) bool {
-		if strings.HasSuffix(q.URL.Path, digest.FromBytes(other.compressed).String()) && !imported {
+		if strings.HasSuffix(q.URL.Path, other.Digest.String()) && !imported {
 			imported = true
 			s.mustImport(archive)
 		}
