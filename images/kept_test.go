@@ -87,7 +87,7 @@ func TestRepairKeepsLayersOfImportedImages(t *testing.T) {
 }
 
 // An image whose manifests have its layers packed otherwise keeps those of each that was imported,
-// also of one that had been pulled, and they go with the manifest.
+// also of one that had been pulled, and they go with the image.
 func TestImportKeepsLayersOfEachManifest(t *testing.T) {
 	for _, pulled := range []bool{false, true} {
 		r, s := newTestRegistry(t), newTestService(t)
