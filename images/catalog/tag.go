@@ -113,7 +113,7 @@ func (c *Catalog) point(tx *store.Tx, n reference.Name, from store.Target) {
 		Manifests: make(map[digest.Digest]store.Manifest),
 	}
 	for m := range to.Images {
-		to.Manifests[m] = store.Manifest{Title: from.Manifests[m].Title}
+		to.Manifests[m] = store.Manifest{Title: from.Manifests[m].Title, Layers: from.Manifests[m].Layers}
 	}
 	to.Answer = c.AnswerOf(to)
 	if old, ok := tx.Targets[to.Name()]; ok {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/unpack"
 )
@@ -78,9 +80,9 @@ func (d *Disk) Intact(ctx context.Context, img store.Image) bool {
 		(img.Chain == "" || d.Layers.Whole(ctx, img.Chain))
 }
 
-// HasLayers reports whether the layers of an image are there as they were transferred.
-func (d *Disk) HasLayers(ctx context.Context, img store.Image) bool {
-	for _, l := range img.Layers {
+// HasLayers reports whether layers are there as they were transferred.
+func (d *Disk) HasLayers(ctx context.Context, layers []ocispec.Descriptor) bool {
+	for _, l := range layers {
 		if !d.Content.Has(ctx, l) {
 			return false
 		}

@@ -48,36 +48,36 @@ func (x *session) image(ctx context.Context, entry ocispec.Descriptor) (store.Im
 	}
 	img := describe(entry, m, c, module)
 	img.Kept = x.kept
-	x.manifests[entry.Digest] = store.Manifest{Title: title(m, module)}
+	x.manifests[entry.Digest] = store.Manifest{Title: title(m, module), Layers: img.Layers}
 	// Pinned before it is looked for, so that no sweep removes it in between.
 	if module {
 		x.Pin(img.Module.Digest)
 	} else {
 		x.OnClose(x.p.Disk.Layers.Pin(identity.ChainIDs(slices.Clone(c.RootFS.DiffIDs))...))
 	}
-	if known, ok := x.p.Disk.DB.State().Images[img.ID]; ok {
+	known, here := x.p.Disk.DB.State().Images[img.ID]
+	if here {
 		x.Pin(known.Manifest.Digest, known.Config.Digest)
-		for _, l := range known.Layers {
-			if x.keeps() {
-				x.Pin(l.Digest)
-			}
-		}
 		img.Kept = img.Kept || known.Kept
 		if err := x.hold(ctx, known.Modules()...); err != nil {
 			return store.Image{}, err
 		}
-		if _, still := x.p.Disk.DB.State().Images[img.ID]; still && x.p.Disk.Intact(ctx, known) && (!x.keeps() || x.p.Disk.HasLayers(ctx, known)) {
-			known.Kept = img.Kept
-			return known, x.show(ctx, entry, m, c, module)
-		}
+		_, still := x.p.Disk.DB.State().Images[img.ID]
+		here = still && x.p.Disk.Intact(ctx, known)
 	}
-	if module {
+	switch hasLayers := x.hasLayers(ctx, img.Layers); {
+	case here && hasLayers:
+	case module:
 		err = x.module(ctx, &img)
-	} else {
+	default:
 		err = x.rootFS(ctx, &img, m.Layers, c.RootFS.DiffIDs)
 	}
 	if err != nil {
 		return img, err
+	}
+	if here {
+		known.Kept = img.Kept
+		return known, x.show(ctx, entry, m, c, module)
 	}
 	img.Served = x.servedOf(entry, m)
 	err = x.show(ctx, entry, m, c, module)

@@ -49,8 +49,9 @@ func (x *session) rootFS(ctx context.Context, img *store.Image, blobs []ocispec.
 		}
 	})
 	work, working := errgroup.WithContext(ctx)
-	work.Go(func() error { return x.fetch(working, todo) })
-	work.Go(func() error { return x.unpack(working, todo) })
+	keep := x.keeps() || img.Kept
+	work.Go(func() error { return x.fetch(working, todo, keep) })
+	work.Go(func() error { return x.unpack(working, todo, keep) })
 	if err := work.Wait(); err != nil {
 		return err
 	}
@@ -101,11 +102,11 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 	return out
 }
 
-func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
+func (x *session) fetch(ctx context.Context, layers []pendingLayer, keep bool) error {
 	work, ctx := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLayers)
 	ingest := x.IngestPassing
-	if x.keeps() {
+	if keep {
 		ingest = x.Ingest
 	}
 	for _, l := range layers {
@@ -125,8 +126,9 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer) error {
 }
 
 // unpack stages layers, some at a time and in whatever order they come in, and makes them known
-// together. Before, while nothing of it is on disk yet, it drops what they came in as.
-func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
+// together. Before, while nothing of it is on disk yet, it drops what they came in as, unless that
+// is to be kept.
+func (x *session) unpack(ctx context.Context, layers []pendingLayer, keep bool) error {
 	work, staging := errgroup.WithContext(ctx)
 	work.SetLimit(parallelLayers)
 	var all []unpack.Layer
@@ -153,7 +155,9 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer) error {
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	x.dropBlobs(ctx, layers)
+	if !keep {
+		x.dropBlobs(ctx, layers)
+	}
 	return x.p.Disk.Layers.Commit(ctx, all)
 }
 
@@ -162,16 +166,18 @@ func (x *session) done(blob ocispec.Descriptor) {
 	x.Meter.Part(blob.Digest, func(p *progress.Progress, part *progress.Part) { p.LayersDone, part.Done = p.LayersDone+1, true })
 }
 
-// dropBlobs drops the blobs of layers that are unpacked, unless they are to be
-// kept: to bring them to disk would take as long again as their files do.
+// dropBlobs drops the blobs of layers that are unpacked, except those that another image keeps: to
+// bring them to disk would take as long again as their files do.
 func (x *session) dropBlobs(ctx context.Context, layers []pendingLayer) {
-	if x.keeps() {
+	if len(layers) == 0 {
 		return
 	}
+	var blobs []digest.Digest
 	for _, l := range layers {
 		l.unpin()
-		if err := x.p.Disk.Content.Drop(ctx, l.blob.Digest); err != nil {
-			x.p.Logger.Warn("failed to remove compressed layer, it stays until the image is recorded", "layer", l.blob.Digest, "error", err)
-		}
+		blobs = append(blobs, l.blob.Digest)
+	}
+	if err := x.p.Collector.DropUnneeded(ctx, blobs); err != nil {
+		x.p.Logger.Warn("failed to remove compressed layers, they stay until the image is recorded", "layers", blobs, "error", err)
 	}
 }

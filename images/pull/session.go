@@ -183,10 +183,24 @@ func (x *session) variant(ctx context.Context, c variant.Choice) (store.Image, e
 // keeps reports whether layers stay as they were transferred.
 func (x *session) keeps() bool { return x.kept || x.p.KeepLayers }
 
-// has reports whether all of a known image is here, and its layers as they were transferred if they
-// are to stay so.
-func (x *session) has(ctx context.Context, img store.Image) bool {
-	return x.p.Disk.Intact(ctx, img) && (!x.keeps() || x.p.Disk.HasLayers(ctx, img)) && (img.Kept || !x.kept)
+// hasLayers reports whether layers are here as they were transferred, if they are to stay so. They
+// are pinned before they are looked for.
+func (x *session) hasLayers(ctx context.Context, layers []ocispec.Descriptor) bool {
+	if !x.keeps() {
+		return true
+	}
+	for _, l := range layers {
+		x.Pin(l.Digest)
+	}
+	return x.p.Disk.HasLayers(ctx, layers)
+}
+
+// has reports whether all of a known image is here, with its layers as a manifest has them.
+func (x *session) has(ctx context.Context, img store.Image, layers []ocispec.Descriptor) bool {
+	if x.keeps() && len(layers) != len(img.Layers) { // they are not known
+		return false
+	}
+	return x.p.Disk.Intact(ctx, img) && (img.Kept || !x.kept) && x.hasLayers(ctx, layers)
 }
 
 // complete returns a target that is known and whose variants for the handlers are all here.
@@ -201,7 +215,7 @@ func (x *session) complete(ctx context.Context, name string, handlers variant.Ha
 	for _, c := range variant.Choices(t.Entries, handlers) {
 		id, ok := t.Images[c.Manifest.Digest]
 		switch {
-		case ok && x.has(ctx, st.Images[id]) && (t.Manifests[c.Manifest.Digest].Shown || !p.Guard.Verifies()):
+		case ok && x.has(ctx, st.Images[id], t.LayersOf(c.Manifest.Digest, st.Images[id])) && (t.Manifests[c.Manifest.Digest].Shown || !p.Guard.Verifies()):
 			present++
 		case p.refusal(c.Manifest.Digest) == nil:
 			return t, false
@@ -224,6 +238,17 @@ func shownImages(t store.Target) []string {
 // record makes a pull known, all of which is on disk: the records are written,
 // then the pins and what is of no use any more are given up.
 func (x *session) record(ctx context.Context, n reference.Name, t store.Target, images []store.Image) error {
+	if err := x.write(n, t, images); err != nil || x.keeps() || len(x.layers) == 0 {
+		return err
+	}
+	if err := x.p.Collector.DropUnneeded(ctx, x.layers); err != nil {
+		x.p.Logger.Warn("failed to remove compressed layers, they stay until the next garbage collection", "error", err)
+	}
+	return nil
+}
+
+// write writes the records of a pull and gives up the pins.
+func (x *session) write(n reference.Name, t store.Target, images []store.Image) error {
 	recording := x.p.Collector.Recording()
 	recording.Lock()
 	defer recording.Unlock()
@@ -233,6 +258,9 @@ func (x *session) record(ctx context.Context, n reference.Name, t store.Target, 
 			if !there && !slices.ContainsFunc(images, func(i store.Image) bool { return i.ID == id }) {
 				return fmt.Errorf("image %s has been removed meanwhile: %w", id, errdefs.ErrUnavailable)
 			}
+		}
+		for i, img := range images { // it may have been imported meanwhile
+			images[i].Kept = img.Kept || st.Images[img.ID].Kept
 		}
 		t.Answer = x.p.Catalog.AnswerOf(t)
 		if old, ok := st.Targets[t.Name()]; ok {
@@ -248,15 +276,5 @@ func (x *session) record(ctx context.Context, n reference.Name, t store.Target, 
 		return fmt.Errorf("record image: %w", err)
 	}
 	x.Recorded()
-	if x.keeps() {
-		return nil
-	}
-	var errs []error
-	for _, d := range x.layers {
-		errs = append(errs, x.p.Disk.Content.Drop(ctx, d))
-	}
-	if err := errors.Join(errs...); err != nil {
-		x.p.Logger.Warn("failed to remove compressed layers, they stay until the next garbage collection", "error", err)
-	}
 	return nil
 }

@@ -147,8 +147,14 @@ func (c *Collector) needed(roots []unpack.Root) (blobs, chains map[digest.Digest
 	blobs, chains = make(map[digest.Digest]bool), make(map[digest.Digest]bool)
 	for _, t := range st.Targets {
 		blobs[t.Digest] = true
-		for m := range t.Images {
+		for m, id := range t.Images {
 			blobs[m] = true
+			if !c.keepLayers && !st.Images[id].Kept {
+				continue
+			}
+			for _, l := range t.Manifests[m].Layers {
+				blobs[l.Digest] = true
+			}
 		}
 	}
 	for _, img := range st.Images {

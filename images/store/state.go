@@ -28,8 +28,8 @@ type Image struct {
 	// Layers are the layers as transferred, the lowest first. They need not be
 	// in the store: what counts is unpacked.
 	Layers []ocispec.Descriptor `json:"layers,omitempty"`
-	// Kept says that Layers stay in the store for as long as the image does: no registry is known to
-	// have them.
+	// Kept says that Layers, and those of its manifests in targets, stay in the store for as long as
+	// the image does: no registry is known to have them.
 	Kept bool `json:"kept,omitempty"`
 	// Module is the WebAssembly module of an artifact, as it runs, else nil.
 	Module *ocispec.Descriptor `json:"module,omitempty"`
@@ -71,6 +71,9 @@ type Manifest struct {
 	Shown bool `json:"shown,omitempty"`
 	// Title names the file of a module.
 	Title string `json:"title,omitempty"`
+	// Layers are those of the manifest as Image.Layers are: other manifests of the image may have
+	// them packed otherwise.
+	Layers []ocispec.Descriptor `json:"layers,omitempty"`
 }
 
 // Name returns "repo@digest".
@@ -84,6 +87,15 @@ func (t Target) Has(id string) bool {
 		}
 	}
 	return false
+}
+
+// LayersOf returns the layers, as transferred, that one of the target's manifests has of an image;
+// none if they are not known.
+func (t Target) LayersOf(m digest.Digest, img Image) []ocispec.Descriptor {
+	if img.Manifest.Digest == m {
+		return img.Layers
+	}
+	return t.Manifests[m].Layers
 }
 
 // Tag is a name that moves.
