@@ -177,7 +177,7 @@ func (x *session) dropBlobs(ctx context.Context, layers []pendingLayer) {
 		l.unpin()
 		blobs = append(blobs, l.blob.Digest)
 	}
-	if err := x.p.Collector.DropUnneeded(ctx, blobs); err != nil {
+	if err := x.p.Collector.DropLayers(ctx, blobs); err != nil {
 		x.p.Logger.Warn("failed to remove compressed layers, they stay until the image is recorded", "layers", blobs, "error", err)
 	}
 }

@@ -241,7 +241,7 @@ func (x *session) record(ctx context.Context, n reference.Name, t store.Target, 
 	if err := x.write(n, t, images); err != nil || x.keeps() || len(x.layers) == 0 {
 		return err
 	}
-	if err := x.p.Collector.DropUnneeded(ctx, x.layers); err != nil {
+	if err := x.p.Collector.DropLayers(ctx, x.layers); err != nil {
 		x.p.Logger.Warn("failed to remove compressed layers, they stay until the next garbage collection", "error", err)
 	}
 	return nil

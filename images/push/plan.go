@@ -233,16 +233,16 @@ func names(missing []ocispec.Descriptor) []string {
 // image's own index has them.
 func (w *plan) reduce(elsewhere []ocispec.Descriptor) error {
 	var leaves []document
-	var names []string // of all, by digest
+	var digests []string // of all
 	for _, d := range w.documents {
 		if !images.IsIndexType(d.desc.MediaType) {
-			leaves, names = append(leaves, d), append(names, d.desc.Digest.String())
+			leaves, digests = append(leaves, d), append(digests, d.desc.Digest.String())
 		}
 	}
 	for _, e := range elsewhere {
-		names = append(names, e.Digest.String())
+		digests = append(digests, e.Digest.String())
 	}
-	if len(names) == 1 {
+	if len(digests) == 1 {
 		w.root, w.documents = leaves[0], nil
 		return nil
 	}
@@ -273,8 +273,8 @@ func (w *plan) reduce(elsewhere []ocispec.Descriptor) error {
 		}
 	}
 	var kept []json.RawMessage
-	for _, name := range names {
-		kept = append(kept, entries[name])
+	for _, d := range digests {
+		kept = append(kept, entries[d])
 	}
 	var index map[string]json.RawMessage
 	if err := json.Unmarshal(w.root.data, &index); err != nil {

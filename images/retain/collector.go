@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/reference"
@@ -140,21 +141,50 @@ func (c *Collector) DropUnneeded(ctx context.Context, blobs []digest.Digest) err
 	return err
 }
 
+// DropLayers drops what layers came in as that are unpacked, except what images keep.
+func (c *Collector) DropLayers(ctx context.Context, blobs []digest.Digest) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.keptLayers(c.disk.DB.State())
+	for _, d := range blobs {
+		if !kept[d] {
+			err = errors.Join(err, c.disk.Content.Drop(ctx, d))
+		}
+	}
+	return err
+}
+
+// keptLayers returns the blobs of layers that stay for as long as their images do.
+func (c *Collector) keptLayers(st *store.State) map[digest.Digest]bool {
+	kept := make(map[digest.Digest]bool)
+	keep := func(img store.Image, layers []ocispec.Descriptor) {
+		if !c.keepLayers && !img.Kept {
+			return
+		}
+		for _, l := range layers {
+			kept[l.Digest] = true
+		}
+	}
+	for _, t := range st.Targets {
+		for m, id := range t.Images {
+			keep(st.Images[id], t.Manifests[m].Layers)
+		}
+	}
+	for _, img := range st.Images {
+		keep(img, img.Layers)
+	}
+	return kept
+}
+
 // needed returns the blobs and chains that images and containers consist of. The chains of
 // containers need no mention: Sweep knows its roots.
 func (c *Collector) needed(roots []unpack.Root) (blobs, chains map[digest.Digest]bool) {
 	st := c.disk.DB.State()
-	blobs, chains = make(map[digest.Digest]bool), make(map[digest.Digest]bool)
+	blobs, chains = c.keptLayers(st), make(map[digest.Digest]bool)
 	for _, t := range st.Targets {
 		blobs[t.Digest] = true
-		for m, id := range t.Images {
+		for m := range t.Images {
 			blobs[m] = true
-			if !c.keepLayers && !st.Images[id].Kept {
-				continue
-			}
-			for _, l := range t.Manifests[m].Layers {
-				blobs[l.Digest] = true
-			}
 		}
 	}
 	for _, img := range st.Images {
@@ -164,12 +194,6 @@ func (c *Collector) needed(roots []unpack.Root) (blobs, chains map[digest.Digest
 		}
 		if img.Chain != "" {
 			chains[img.Chain] = true
-		}
-		if !c.keepLayers && !img.Kept {
-			continue
-		}
-		for _, l := range img.Layers {
-			blobs[l.Digest] = true
 		}
 	}
 	for _, r := range roots {
