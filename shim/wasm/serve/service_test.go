@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -69,27 +68,6 @@ func TestServiceAnswers(t *testing.T) {
 	}
 	if big := b.get("/big"); len(big) != len("200 ")+4<<20 {
 		t.Errorf("big: %d bytes", len(big))
-	}
-}
-
-// TestServiceEchoStreams passes on what has come of a body whose rest is not there, though the
-// guest has ended.
-func TestServiceEchoStreams(t *testing.T) {
-	b := serveService(t, Options{}, wasihttp.Limits{})
-	body, send := io.Pipe()
-	go io.WriteString(send, "first\n")
-	r, err := http.Post(b.url+"/echo", "text/plain", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	read := bufio.NewReader(r.Body)
-	if line, err := read.ReadString('\n'); line != "first\n" {
-		t.Fatalf("got %q, %v", line, err)
-	}
-	go func() { io.WriteString(send, "second\n"); send.Close() }()
-	if rest, err := io.ReadAll(read); string(rest) != "second\n" || err != nil {
-		t.Errorf("got %q, %v", rest, err)
 	}
 }
 

@@ -68,13 +68,11 @@ func (p *Pipe) TryRead(b []byte) (int, error) {
 func (p *Pipe) TryWrite(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.gone != nil:
-		return 0, p.gone
-	case p.end != nil:
-		return 0, io.ErrClosedPipe
+	room, err := p.room()
+	if err != nil {
+		return 0, err
 	}
-	b = b[:min(len(b), Size-p.n)]
+	b = b[:min(len(b), room)]
 	p.reserve(p.n + len(b))
 	if len(b) > 0 {
 		at := (p.start + p.n) % len(p.ring)
@@ -120,6 +118,10 @@ func (p *Pipe) reserve(n int) {
 func (p *Pipe) Room() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.room()
+}
+
+func (p *Pipe) room() (int, error) {
 	switch {
 	case p.gone != nil:
 		return 0, p.gone
@@ -130,23 +132,18 @@ func (p *Pipe) Room() (int, error) {
 }
 
 // CloseWrite ends the body: with io.EOF where it is complete. The first end counts.
-func (p *Pipe) CloseWrite(end error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.end == nil {
-		p.end = end
-		p.told()
-	}
-}
+func (p *Pipe) CloseWrite(end error) { p.finish(end, func() {}) }
 
 // Finish is CloseWrite of a complete body. before is called first, unless the body has an end
 // already: who reads the end sees what it does.
-func (p *Pipe) Finish(before func()) {
+func (p *Pipe) Finish(before func()) { p.finish(io.EOF, before) }
+
+func (p *Pipe) finish(end error, before func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.end == nil {
 		before()
-		p.end = io.EOF
+		p.end = end
 		p.told()
 	}
 }
