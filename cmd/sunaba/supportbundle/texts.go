@@ -68,15 +68,26 @@ func (n Node) writeLog(ctx context.Context, w io.Writer) (int, error) {
 		return 0, tree{filepath.Dir(n.LogFile), true, nil}.end(w, filepath.Base(n.LogFile), maxPart)
 	}
 	cmd := exec.CommandContext(ctx, "journalctl", "--unit="+n.Unit, "--no-pager", "--quiet", "--output=short-iso-precise", "--lines=50000")
-	counted := &tail{}
-	cmd.Stdout, cmd.WaitDelay = io.MultiWriter(w, counted), time.Second
+	log := &noted{Writer: w}
+	cmd.Stdout, cmd.WaitDelay = log, time.Second
 	if err := cmd.Run(); err != nil {
 		return 0, fmt.Errorf("journalctl --unit=%s: %w", n.Unit, err)
 	}
-	if len(counted.data) == 0 {
+	if !log.any {
 		return 0, fmt.Errorf("the journal has nothing of %s: --unit or --log-file says where it is", n.Unit)
 	}
 	return 0, nil
+}
+
+// noted knows whether anything was written.
+type noted struct {
+	io.Writer
+	any bool
+}
+
+func (n *noted) Write(p []byte) (int, error) {
+	n.any = n.any || len(p) > 0
+	return n.Writer.Write(p)
 }
 
 // writeServer writes what the server that runs says of itself.
