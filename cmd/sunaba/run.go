@@ -122,6 +122,11 @@ func runEmbedded(
 	if err != nil {
 		return 1, fmt.Errorf("make folder of the server: %w", err)
 	}
+	held, err := pod.HoldServer(dir)
+	if err != nil {
+		return 1, errors.Join(fmt.Errorf("lock folder of the server: %w", err), os.RemoveAll(dir))
+	}
+	defer held.Close()
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return 1, errors.Join(err, os.RemoveAll(dir))
 	}

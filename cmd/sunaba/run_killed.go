@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	pod "github.com/sunaba-project/sunaba/cmd/sunaba/run"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // serverPrefix starts the names of the folders of servers that `sunaba run` starts for one pod.
@@ -31,8 +33,16 @@ func clearServers(ctx context.Context, c config, out io.Writer, logger *slog.Log
 	}
 	var errs []error
 	for _, dir := range dirs {
+		held, err := pod.HoldServer(dir)
+		if errors.Is(err, durable.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+			continue // another command removes it
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		fmt.Fprintf(out, "sunaba: removing %s, the server of a sunaba run that was killed\n", dir)
-		errs = append(errs, embedded(ctx, c, dir, logger, func(socket string) error { return clearServer(ctx, socket, out) }))
+		errs = append(errs, embedded(ctx, c, dir, logger, func(socket string) error { return clearServer(ctx, socket, out) }), held.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -66,6 +66,7 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 	if os.Getenv(DriverVariable) != "" && !strings.Contains(options.Config, "cgroup_driver") {
 		options.Config = fmt.Sprintf("cgroup_driver = %q\n%s", Driver(), options.Config)
 	}
+	options.Config = anyDisk(options.Config)
 	if options.Config != "" {
 		n.ConfigFile = filepath.Join(options.Dir, "config.toml")
 		if err := os.WriteFile(n.ConfigFile, []byte(options.Config), 0o600); err != nil {
@@ -84,6 +85,23 @@ func Start(ctx context.Context, options Options) (*Node, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+// anyDisk lets a node run pods and keep images however full the machine's disk is, if its
+// configuration does not say otherwise.
+func anyDisk(config string) string {
+	if !strings.Contains(config, "[pods]\n") {
+		return config
+	}
+	for table, keys := range map[string]string{
+		"[pods.eviction]": "nodefs_available = \"0%\"\nnodefs_inodes_free = \"0%\"\nimagefs_available = \"0%\"\nimagefs_inodes_free = \"0%\"\n",
+		"[pods.images]":   "high_percent = 100\n",
+	} {
+		if !strings.Contains(config, table+"\n") {
+			config += "\n" + table + "\n" + keys
+		}
+	}
+	return config
 }
 
 // Dial prepares a connection to a CRI server that is about to listen: it is asked again soon.

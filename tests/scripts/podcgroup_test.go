@@ -63,7 +63,7 @@ func (c *podsClient) limits(name string) limited {
 // RE10, RE15).
 func TestPodCgroups(t *testing.T) {
 	dir := world.NodeDir(t)
-	m := startPodsIn(t, dir, anyDisk)
+	m := startPodsIn(t, dir, "")
 	c := m.client()
 	shared := t.TempDir()
 	write := func(name, resources, command string) {

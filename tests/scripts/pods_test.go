@@ -52,11 +52,8 @@ type pods struct{ stage.Machine }
 // startPods starts a node that runs the pods of a folder of manifests.
 func startPods(t *testing.T) pods {
 	t.Helper()
-	return startPodsIn(t, world.NodeDir(t), anyDisk)
+	return startPodsIn(t, world.NodeDir(t), "")
 }
-
-// anyDisk lets pods start however full the machine's disk is.
-const anyDisk = "[pods.eviction]\nnodefs_available = \"0%\"\nnodefs_inodes_free = \"0%\"\nimagefs_available = \"0%\"\nimagefs_inodes_free = \"0%\""
 
 // startPodsIn starts one in a folder. more are tables of [pods].
 func startPodsIn(t *testing.T, dir, more string) pods {
