@@ -164,6 +164,7 @@ spec:
 	if err := os.Remove(filepath.Join(outside, "manifests", "leaves.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	restarts := int32(0) // of "crash", the last that was shown
 	same := func(when string) {
 		t.Helper()
 		for _, name := range []string{"steady", "applied"} {
@@ -173,9 +174,12 @@ spec:
 			}
 		}
 		// Its status is what is on record: nothing is shown that a crash of the server could take back.
-		if is := c.named("crash"); is.UID != before["crash"].UID || app(is).RestartCount > 1 {
-			t.Errorf("%s: crash is %+v", when, is.Status)
+		// A small record may find the room that another has left, and then it counts.
+		is := c.named("crash")
+		if is.UID != before["crash"].UID || app(is).RestartCount < restarts {
+			t.Errorf("%s: crash is %+v, and had %d restarts", when, is.Status, restarts)
 		}
+		restarts = app(is).RestartCount
 		list, err := m.ListContainers(t.Context(), &runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{
 			LabelSelector: map[string]string{"io.kubernetes.pod.name": "crash"}, State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_RUNNING},
 		}})
@@ -200,7 +204,7 @@ spec:
 
 	free()
 	// A start that found no room in the server counts too, as with a kubelet.
-	for name, least := range map[string]int32{"late": 0, "crash": 1, "steady": 0, "applied": 0} {
+	for name, least := range map[string]int32{"late": 0, "crash": max(restarts, 1), "steady": 0, "applied": 0} {
 		c.await(name+" runs with room again", func() bool { return runs(c.named(name)) })
 		is := app(c.named(name))
 		if exact := name == "steady" || name == "applied"; is.RestartCount < least || exact && is.RestartCount > 0 {
