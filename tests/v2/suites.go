@@ -104,6 +104,14 @@ func parts(root string) ([]part, error) {
 	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true},
 		part{name: "machine-install", folder: "tests/machine", tests: []string{"TestInstall"}, systemd: true, short: true},
 		part{name: "machine-memory", folder: "tests/machine", tests: []string{"TestMemoryPressure", "TestReservedMemory"}})
+	pages, err := filepath.Glob(filepath.Join(root, "docs/start/*.md"))
+	if err != nil {
+		return nil, err
+	}
+	for _, page := range pages {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		all = append(all, part{name: "page-" + name, folder: "tests/machine", tests: []string{"TestPages/" + name}, systemd: true, short: true})
+	}
 	for _, folder := range cgroupPackages {
 		all = append(all, part{name: folder, folder: folder, systemd: true})
 	}
