@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sunaba-project/sunaba/host/meminfo"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/suites"
 )
@@ -114,15 +114,12 @@ func (e *eating) running(names ...string) {
 	})
 }
 
-// numberOf is a number of /proc/meminfo, in bytes.
-func numberOf(t *testing.T, name string) int64 {
+// memory are the sizes of /proc/meminfo, in bytes.
+func memory(t *testing.T) map[string]int64 {
 	t.Helper()
-	data, err := os.ReadFile("/proc/meminfo")
+	sizes, err := meminfo.Read("/proc")
 	check(t, err)
-	_, rest, _ := strings.Cut(string(data), name+":")
-	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	check(t, err)
-	return n << 10
+	return sizes
 }
 
 // rounds is how often memory is eaten: looks every 10 s alone are too late for two of them.
@@ -146,9 +143,9 @@ func TestMemoryPressure(t *testing.T) {
 	unix.Sync()
 	for range rounds {
 		run(t, "dd", "if="+big, "of=/dev/null", "bs=1M")
-		fmt.Printf("free %d MiB of %d\n", numberOf(t, "MemFree")>>20, numberOf(t, "MemTotal")>>20)
+		fmt.Printf("free %d MiB of %d\n", memory(t)["MemFree"]>>20, memory(t)[meminfo.Total]>>20)
 		began := time.Now()
-		part := fmt.Sprint(numberOf(t, "MemTotal") / 2) // the kernel refuses to promise all of it at once
+		part := fmt.Sprint(memory(t)[meminfo.Total] / 2) // the kernel refuses to promise all of it at once
 		e.pod("eater", "", "tail -c "+part+" /dev/zero & tail -c "+part+" /dev/zero & wait")
 		var at corev1.Pod
 		e.await("the eater ends", func() bool { at = e.pods()["eater"]; return ended(at) })
@@ -180,7 +177,7 @@ func ended(p corev1.Pod) bool {
 // All pods together cannot use what is reserved: the kernel kills one of them, while the machine has
 // memory (RE7).
 func TestReservedMemory(t *testing.T) {
-	total := numberOf(t, "MemTotal")
+	total := memory(t)[meminfo.Total]
 	e := eat(t, fmt.Sprintf("reserved_memory = \"%d\"", total-400<<20))
 	e.pod("steady", "", "sleep 100000")
 	e.running("steady")
@@ -206,7 +203,7 @@ func TestReservedMemory(t *testing.T) {
 		}
 		return false
 	})
-	if free := numberOf(t, "MemAvailable"); free < total/2 {
+	if free := memory(t)[meminfo.Available]; free < total/2 {
 		t.Errorf("the machine has %d bytes left of %d", free, total)
 	}
 	if s := e.pods()["steady"].Status.ContainerStatuses; s[0].RestartCount != 0 || s[0].State.Running == nil {

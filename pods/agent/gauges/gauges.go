@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/kernelfile"
+	"github.com/sunaba-project/sunaba/host/meminfo"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -106,15 +107,11 @@ func room(into pressure.Readings, dir string, bytes, inodes pressure.Signal) err
 // readMemory measures memory as a kubelet does: the total, less what the root cgroup uses, but
 // not files that were not used lately (EX3). Without a cgroup the kernel's estimate counts.
 func (g *Gauges) readMemory(into pressure.Readings) error {
-	text, err := kernelfile.Read(filepath.Join(g.proc, "meminfo"))
+	sizes, err := meminfo.Read(g.proc)
 	if err != nil {
 		return fmt.Errorf("measure memory: %w", err)
 	}
-	info := numbers(text)
-	r := pressure.Reading{Available: info["MemAvailable:"] << 10, Capacity: info["MemTotal:"] << 10}
-	if r.Capacity <= 0 {
-		return fmt.Errorf("measure memory: meminfo has no MemTotal: %w", errdefs.ErrDataLoss)
-	}
+	r := pressure.Reading{Available: sizes[meminfo.Available], Capacity: sizes[meminfo.Total]}
 	if used, ok := g.workingSet(); ok {
 		r.Available = max(r.Capacity-used, 0)
 	}

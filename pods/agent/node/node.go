@@ -3,8 +3,6 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/sunaba-project/sunaba/host/boot"
+	"github.com/sunaba-project/sunaba/host/meminfo"
 	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
@@ -101,10 +101,11 @@ func (o Options) name(f *Facts) error {
 
 // capacity reads the total of each resource, and takes off what is reserved.
 func (o Options) capacity(f *Facts) error {
-	memory, err := o.memory()
+	sizes, err := meminfo.Read(o.proc)
 	if err != nil {
 		return err
 	}
+	memory := sizes[meminfo.Total]
 	var st unix.Statfs_t
 	if err := unix.Statfs(o.Root, &st); err != nil {
 		return fmt.Errorf("ask the file system of %q for its size: %w", o.Root, err)
@@ -132,27 +133,6 @@ func (o Options) capacity(f *Facts) error {
 		f.Node.Allocatable[name] = left
 	}
 	return nil
-}
-
-// memory is the node's memory in bytes.
-func (o Options) memory() (int64, error) {
-	path := filepath.Join(o.proc, "meminfo")
-	data, err := regular.Read(path, maxFile)
-	if err != nil {
-		return 0, err
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) == 3 && fields[0] == "MemTotal:" && fields[2] == "kB" {
-			kb, err := strconv.ParseInt(fields[1], 10, 52)
-			if err != nil {
-				return 0, fmt.Errorf("read %q: %w", path, err)
-			}
-			return kb << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("read %q: it has no MemTotal: %w", path, errdefs.ErrDataLoss)
 }
 
 // hugePages adds the huge pages to the capacity and returns how many bytes they take.
@@ -236,10 +216,10 @@ func (o Options) network(f *Facts) error {
 // system reads the names of machine, boot, kernel and distribution.
 func (o Options) system(f *Facts) error {
 	texts := map[string]*string{
-		filepath.Join(o.etc, "machine-id"):                          &f.Info.MachineID,
-		filepath.Join(o.proc, "sys", "kernel", "random", "boot_id"): &f.Info.BootID,
-		filepath.Join(o.proc, "sys", "kernel", "osrelease"):         &f.Info.KernelVersion,
-		filepath.Join(o.sys, "class", "dmi", "id", "product_uuid"):  &f.Info.SystemUUID,
+		filepath.Join(o.etc, "machine-id"):                         &f.Info.MachineID,
+		filepath.Join(o.proc, boot.File):                           &f.Info.BootID,
+		filepath.Join(o.proc, "sys", "kernel", "osrelease"):        &f.Info.KernelVersion,
+		filepath.Join(o.sys, "class", "dmi", "id", "product_uuid"): &f.Info.SystemUUID,
 	}
 	for path, text := range texts {
 		data, err := o.optional(path)

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/tests/disk"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -178,13 +179,16 @@ func TestReboot(t *testing.T) {
 	t.Logf("seed %d: %d turns in %.1f s", *seed, turns, time.Since(begun).Seconds())
 }
 
+// bootFile is the kernel's.
+var bootFile = filepath.Join("/proc", boot.File)
+
 func newRebooted(t *testing.T) *rebooted {
 	t.Helper()
 	r := &rebooted{t: t, bootID: filepath.Join(world.folder, "boot-id"), before: map[string]corev1.Pod{}}
 	r.check(node.Loopback())
 	r.boot(0)
-	r.check(unix.Mount(r.bootID, "/proc/sys/kernel/random/boot_id", "", unix.MS_BIND, ""))
-	t.Cleanup(func() { r.check(unix.Unmount("/proc/sys/kernel/random/boot_id", unix.MNT_DETACH)) })
+	r.check(unix.Mount(r.bootID, bootFile, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { r.check(unix.Unmount(bootFile, unix.MNT_DETACH)) })
 	var err error
 	r.journal, err = os.MkdirTemp(world.folder, "journal-")
 	r.check(err)
