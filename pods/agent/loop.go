@@ -23,6 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/imagegc"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/probes"
+	"github.com/sunaba-project/sunaba/pods/queue"
 )
 
 const (
@@ -65,8 +66,8 @@ type loop struct {
 	work  sync.WaitGroup
 	inbox chan func()
 
-	pods     map[string]*pod // by UID
-	schedule schedule
+	pods     map[string]*pod   // by UID
+	schedule queue.Queue[*pod] // by the time of the next step
 	// listed says that the CRI server was asked once what runs, wanted that the objects are known.
 	listed, wanted bool
 	// shuttingDown says that the node is, for others than the loop.
@@ -274,9 +275,7 @@ func (l *loop) ordered() []*pod {
 // wake makes the steps that are due.
 func (l *loop) wake() {
 	now := l.o.now()
-	for len(l.schedule) > 0 && !l.schedule[0].due.After(now) {
-		p := l.schedule[0]
-		l.schedule.set(p, time.Time{})
+	for p, ok := l.schedule.Take(now); ok; p, ok = l.schedule.Take(now) {
 		l.steps.step(p)
 	}
 	l.keeper.Wake(now)
@@ -285,10 +284,7 @@ func (l *loop) wake() {
 
 // arm sets the one timer to the earliest time at which something is due.
 func (l *loop) arm(timer *time.Timer) {
-	var next time.Time
-	if len(l.schedule) > 0 {
-		next = l.schedule[0].due
-	}
+	next, _ := l.schedule.Next()
 	next = pace.Earliest(next, l.keeper.Next(), l.evictor.next, l.ending.next)
 	timer.Stop()
 	if !next.IsZero() {

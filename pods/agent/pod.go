@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"container/heap"
 	"context"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/resize"
 	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
+	"github.com/sunaba-project/sunaba/pods/queue"
 )
 
 // pod is one pod of the agent. It is owned by the loop. The Pod in its record is never changed in
@@ -46,12 +46,11 @@ type pod struct {
 	decision cycle.Decision
 	probed   []cycle.ProbeSet
 
-	due   time.Time // of the next step; zero for none
-	index int       // in the heap, -1 outside
+	queue.Entry // for the next step
 }
 
 func newPod(rec *records.Record) *pod {
-	return &pod{rec: rec, seen: observe.New(), cancel: map[string]context.CancelFunc{}, index: -1}
+	return &pod{rec: rec, seen: observe.New(), cancel: map[string]context.CancelFunc{}}
 }
 
 func (p *pod) uid() string { return p.rec.UID() }
@@ -67,46 +66,4 @@ func (p *pod) own() { p.rec.Pod = p.rec.Pod.DeepCopy() }
 // run.
 func (p *pod) holds() bool {
 	return p.rec.Pending == nil && (p.rec.Final == nil || p.seen.Live())
-}
-
-// schedule is a heap of pods by the time of their next step.
-type schedule []*pod
-
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
-
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (s *schedule) Push(x any) {
-	p := x.(*pod)
-	p.index = len(*s)
-	*s = append(*s, p)
-}
-
-// Pop implements heap.Interface.
-func (s *schedule) Pop() any {
-	old := *s
-	p := old[len(old)-1]
-	old[len(old)-1] = nil
-	*s = old[:len(old)-1]
-	p.index = -1
-	return p
-}
-
-// set gives a pod its next time; the zero time is none.
-func (s *schedule) set(p *pod, at time.Time) {
-	p.due = at
-	switch {
-	case at.IsZero() && p.index >= 0:
-		heap.Remove(s, p.index)
-	case at.IsZero():
-	case p.index >= 0:
-		heap.Fix(s, p.index)
-	default:
-		heap.Push(s, p)
-	}
 }

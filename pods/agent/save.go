@@ -79,7 +79,7 @@ func (l *recorder) note(p *pod) {
 // remove removes the last traces of a pod that is over, then starts its successor.
 func (l *recorder) remove(p *pod) {
 	p.saving = true
-	l.schedule.set(p, time.Time{})
+	l.schedule.Set(p, time.Time{})
 	uid := p.uid()
 	evicted := func() error { return nil }
 	if e := p.rec.Evicted; e != nil {

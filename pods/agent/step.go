@@ -146,7 +146,7 @@ func (l *stepper) saved(p *pod) {
 	if soonest := now.Add(leastPause); !next.IsZero() && next.Before(soonest) {
 		next = soonest // nothing that is due already may turn the loop without end
 	}
-	l.schedule.set(p, next)
+	l.schedule.Set(p, next)
 	switch {
 	case p.again && p.rec.Pending != nil && p.rec.Deletion == nil:
 		p.again = false

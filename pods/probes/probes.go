@@ -184,7 +184,7 @@ func (p *Prober) container(o *pod, spec *corev1.Container, s cycle.ProbeSet, cha
 			continue
 		}
 		if c.probes[k] == nil {
-			c.probes[k] = &probe{pod: o, container: c, kind: k, index: -1}
+			c.probes[k] = &probe{pod: o, container: c, kind: k}
 			c.results[k] = initial(k, c.started.Before(p.birth))
 			changed = true
 		}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/queue"
 )
 
 const (
@@ -28,8 +29,8 @@ type probe struct {
 	spec      *corev1.Probe
 	check     check
 
-	due       time.Time
-	index     int  // in the heap, -1 outside
+	queue.Entry
+
 	on        bool // it is to run
 	executing bool // also while a run ends that was given up
 	onHold    bool // it failed for good: it rests until there is a new container
@@ -58,9 +59,9 @@ func (p *Prober) start(b *probe, now time.Time) {
 	switch {
 	case b.onHold:
 	case b.last.IsZero():
-		p.schedule.put(b, first(now, birth, b.container.started, b.spec, p.random()))
+		p.schedule.waiting.Set(b, first(now, birth, b.container.started, b.spec, p.random()))
 	default:
-		p.schedule.put(b, following(b.last, now, b.spec))
+		p.schedule.waiting.Set(b, following(b.last, now, b.spec))
 	}
 }
 
@@ -104,7 +105,7 @@ func (p *Prober) pump(now time.Time) {
 
 // arm sets the timer to the earliest time.
 func (p *Prober) arm(now time.Time) {
-	due, any := p.schedule.next()
+	due, any := p.schedule.waiting.Next()
 	switch {
 	case !any:
 		if p.timer != nil {
@@ -163,7 +164,7 @@ func (p *Prober) finish(b *probe, r *run, out outcome) {
 				b.moved = true
 				next = p.schedule.apart(b, next, p.random())
 			}
-			p.schedule.put(b, next)
+			p.schedule.waiting.Set(b, next)
 		}
 	}
 	if p.ctx.Err() == nil {

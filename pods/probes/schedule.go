@@ -1,13 +1,13 @@
 package probes
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/queue"
 )
 
 // first is when a probe runs for the first time: after the initial delay, which counts from the
@@ -67,41 +67,21 @@ func (t *tally) add(success bool, spec *corev1.Probe) (cycle.ProbeResult, bool) 
 // schedule holds the probes that wait for their time, the earliest first, and those whose time has
 // come and that wait for room, in order.
 type schedule struct {
-	waiting waiting
+	waiting queue.Queue[*probe]
 	due     []*probe
-}
-
-// put makes a probe wait until a time, also if it waits for another one.
-func (s *schedule) put(p *probe, due time.Time) {
-	p.due = due
-	if p.index >= 0 {
-		heap.Fix(&s.waiting, p.index)
-		return
-	}
-	heap.Push(&s.waiting, p)
 }
 
 // drop takes a probe out, if it is in.
 func (s *schedule) drop(p *probe) {
-	if p.index >= 0 {
-		heap.Remove(&s.waiting, p.index)
-	}
+	s.waiting.Set(p, time.Time{})
 	s.due = slices.DeleteFunc(s.due, func(other *probe) bool { return other == p })
 }
 
 // collect moves the probes whose time has come to those that are due.
 func (s *schedule) collect(now time.Time) {
-	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
-		s.due = append(s.due, heap.Pop(&s.waiting).(*probe))
+	for p, ok := s.waiting.Take(now); ok; p, ok = s.waiting.Take(now) {
+		s.due = append(s.due, p)
 	}
-}
-
-// next is the earliest time, and false if nothing waits.
-func (s *schedule) next() (time.Time, bool) {
-	if len(s.waiting) == 0 {
-		return time.Time{}, false
-	}
-	return s.waiting[0].due, true
 }
 
 // near is how close the times of two probes are that count as one instant.
@@ -110,38 +90,10 @@ const near = 20 * time.Millisecond
 // apart moves the time of a probe by up to 5 % of its period, given as a fraction of that, if a
 // probe of another pod runs in the same instant.
 func (s *schedule) apart(p *probe, due time.Time, fraction float64) time.Time {
-	for _, other := range s.waiting {
-		if other.pod != p.pod && other.due.Sub(due).Abs() < near {
+	for _, other := range s.waiting.All() {
+		if other.pod != p.pod && other.Due().Sub(due).Abs() < near {
 			return due.Add(time.Duration(fraction * float64(period(p.spec)) / 20))
 		}
 	}
 	return due
-}
-
-// waiting is the heap.
-type waiting []*probe
-
-func (w waiting) Len() int           { return len(w) }
-func (w waiting) Less(i, j int) bool { return w[i].due.Before(w[j].due) }
-
-func (w waiting) Swap(i, j int) {
-	w[i], w[j] = w[j], w[i]
-	w[i].index, w[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (w *waiting) Push(x any) {
-	p := x.(*probe)
-	p.index = len(*w)
-	*w = append(*w, p)
-}
-
-// Pop implements heap.Interface.
-func (w *waiting) Pop() any {
-	last := len(*w) - 1
-	p := (*w)[last]
-	(*w)[last] = nil
-	*w = (*w)[:last]
-	p.index = -1
-	return p
 }

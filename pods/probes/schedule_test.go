@@ -88,7 +88,7 @@ func TestApart(t *testing.T) {
 	one, other := &pod{uid: "1"}, &pod{uid: "2"}
 	spec := &corev1.Probe{PeriodSeconds: 10}
 	var s schedule
-	s.put(&probe{pod: one, index: -1}, at(5))
+	s.waiting.Set(&probe{pod: one}, at(5))
 	for _, tt := range []struct {
 		pod       *pod
 		due, want float64
@@ -106,19 +106,19 @@ func TestApart(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	var s schedule
-	if due, any := s.next(); any {
+	if due, any := s.waiting.Next(); any {
 		t.Errorf("an empty schedule has %v", due)
 	}
 	var list []*probe
 	for _, seconds := range []float64{7, 3, 9, 1, 5} {
-		p := &probe{index: -1}
-		s.put(p, at(seconds))
+		p := &probe{}
+		s.waiting.Set(p, at(seconds))
 		list = append(list, p)
 	}
-	s.put(list[0], at(2)) // earlier than it was
+	s.waiting.Set(list[0], at(2)) // earlier than it was
 	s.drop(list[4])
 	s.drop(list[4])
-	if due, any := s.next(); !any || !due.Equal(at(1)) {
+	if due, any := s.waiting.Next(); !any || !due.Equal(at(1)) {
 		t.Errorf("next: %v", due)
 	}
 	s.collect(at(0.999))
@@ -133,7 +133,7 @@ func TestSchedule(t *testing.T) {
 	if want := []*probe{list[3], list[1]}; !slices.Equal(s.due, want) {
 		t.Errorf("due after one was dropped: %v", s.due)
 	}
-	if due, any := s.next(); !any || !due.Equal(at(9)) {
+	if due, any := s.waiting.Next(); !any || !due.Equal(at(9)) {
 		t.Errorf("next: %v", due)
 	}
 }
