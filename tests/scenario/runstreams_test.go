@@ -20,6 +20,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 // run is `sunaba run` with the node's server, or with one of its own.
@@ -158,18 +159,6 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mode is the mode of the terminal, as it was set last.
-func (term *terminal) mode() unix.Termios {
-	term.t.Helper()
-	var mode *unix.Termios
-	var err error
-	raw := must(term.master.SyscallConn())
-	if cerr := raw.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }); cerr != nil || err != nil {
-		term.t.Fatal(cerr, err)
-	}
-	return *mode
-}
-
 // code is the exit code of what runs under the terminal.
 func (term *terminal) code() int {
 	term.t.Helper()
@@ -184,11 +173,11 @@ func TestRunTerminal(t *testing.T) {
 	for _, r := range m.streamRuns(t) {
 		t.Run(r.name, func(t *testing.T) {
 			held := openTerminal(t, exec.CommandContext(t.Context(), "true"), 99, 44)
-			before := held.mode()
+			before := pty.Mode(t, held.master)
 			held.ends()
 			term := openTerminal(t, r.command(t, "-it", "prompt"), 99, 44)
 			term.shows("> ")
-			if term.mode().Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != 0 {
+			if pty.Mode(t, term.master).Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != 0 {
 				t.Error("keys are not passed on as they are typed")
 			}
 			term.types("hello\r")
@@ -197,8 +186,8 @@ func TestRunTerminal(t *testing.T) {
 			if code := term.code(); code != 6 {
 				t.Errorf("exit code %d:\n%s", code, term.text())
 			}
-			if term.mode() != before {
-				t.Errorf("the terminal's mode is %+v, was %+v", term.mode(), before)
+			if pty.Mode(t, term.master) != before {
+				t.Errorf("the terminal's mode is %+v, was %+v", pty.Mode(t, term.master), before)
 			}
 		})
 	}
@@ -222,26 +211,26 @@ func TestRunTerminal(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"terminated": syscall.SIGTERM, "hung up": syscall.SIGHUP} {
 		t.Run(name, func(t *testing.T) {
 			term := openTerminal(t, here.command(t, "-it", `trap "echo asked; exit 9" TERM; echo ready; while :; do usleep 10000; done`), 99, 44)
-			before := term.mode()
+			before := pty.Mode(t, term.master)
 			term.shows("ready")
 			if err := term.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
 			code := term.code()
-			if code != 9 || !strings.Contains(term.text(), "asked\r\n") || term.mode() != before {
-				t.Errorf("exit code %d, the terminal's mode is as before: %v\n%s", code, term.mode() == before, term.text())
+			if code != 9 || !strings.Contains(term.text(), "asked\r\n") || pty.Mode(t, term.master) != before {
+				t.Errorf("exit code %d, the terminal's mode is as before: %v\n%s", code, pty.Mode(t, term.master) == before, term.text())
 			}
 		})
 	}
 	t.Run("server killed", func(t *testing.T) {
 		term := openTerminal(t, here.command(t, "-it", "echo ready; while :; do usleep 10000; done"), 99, 44)
-		before := term.mode()
+		before := pty.Mode(t, term.master)
 		term.shows("ready")
 		if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		term.shows("the connection with container \"c\" is lost")
-		if !node.Within(node.Patience, func() bool { return term.mode() == before }) {
+		if !node.Within(node.Patience, func() bool { return pty.Mode(t, term.master) == before }) {
 			t.Error("the terminal's mode is not as before")
 		}
 		if err := m.StartDaemon(context.WithoutCancel(t.Context())); err != nil {

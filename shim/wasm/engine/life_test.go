@@ -19,6 +19,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 func TestTrap(t *testing.T) {
@@ -286,29 +287,8 @@ func TestStaleEntryIsMadeAgain(t *testing.T) {
 	}
 }
 
-// openTerminal opens a terminal.
-func openTerminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	return master, slave
-}
-
 func TestTerminal(t *testing.T) {
-	master, slave := openTerminal(t)
+	master, slave := pty.Open(t)
 	b := newBench(t, "suite", "cat")
 	b.io = shim.IO{Stdin: slave, Stdout: slave, Stderr: slave, Terminal: true, Console: master}
 	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
