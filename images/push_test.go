@@ -4,19 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
 )
 
@@ -25,6 +29,13 @@ func changes(asked []string) []string {
 	return slices.DeleteFunc(asked, func(r string) bool {
 		return strings.HasPrefix(r, http.MethodGet+" ") || strings.HasPrefix(r, http.MethodHead+" ")
 	})
+}
+
+// get is what the registry has at a path.
+func (r *testRegistry) get(path string) []byte {
+	w := httptest.NewRecorder()
+	r.inner.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Body.Bytes()
 }
 
 func (ts *testService) mustPush(source, dest string) Pushed {
@@ -205,15 +216,14 @@ func TestPushOfAPartOfAnIndex(t *testing.T) {
 	if p.Digest == index.Digest || len(p.Omitted) != 4 || p.Omitted[0] != otherPlatform {
 		t.Errorf("pushed %+v", p)
 	}
-	w := httptest.NewRecorder()
-	dest.inner.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/app/manifests/v1", nil))
+	text := dest.get("/v2/app/manifests/v1")
 	var got ocispec.Index
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || digest.FromBytes(w.Body.Bytes()) != p.Digest {
-		t.Fatalf("%s: %v", w.Body, err)
+	if err := json.Unmarshal(text, &got); err != nil || digest.FromBytes(text) != p.Digest {
+		t.Fatalf("%s: %v", text, err)
 	}
 	if len(got.Manifests) != 2 || got.Manifests[0].Digest != host.Digest || got.Manifests[1].Digest != wasm.Digest ||
 		got.Manifests[1].Platform.Architecture != "wasm" || got.MediaType != ocispec.MediaTypeImageIndex {
-		t.Errorf("the index has become %s", w.Body)
+		t.Errorf("the index has become %s", text)
 	}
 	// Of one variant its manifest, so that its digest stays.
 	one := newTestService(t)
@@ -389,4 +399,144 @@ func TestPullBringsBackLayersThatAreToBeKept(t *testing.T) {
 	}
 	r.server.Close()
 	s.export(ref)
+}
+
+// A node has the layers of an image as one manifest packs them, and finds those of another packing
+// where their repository has them: they are mounted, or fetched again.
+func TestPushOfASecondPacking(t *testing.T) {
+	f := file{name: "a", content: "1"}
+	two := zstdLayer(t, f)
+	pulled := func(t *testing.T) (r *testRegistry, s *testService, m ocispec.Descriptor) {
+		r, s = newTestRegistry(t), newTestService(t)
+		r.image("one", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, f))
+		m = r.image("two", "v1", hostPlatform, ocispec.ImageConfig{}, two)
+		if one, other := s.mustPull(r.host+"/one:v1", ""), s.mustPull(r.host+"/two:v1", ""); one.ID != other.ID {
+			t.Fatal("they are two images, nothing is tested")
+		}
+		return r, s, m
+	}
+	t.Run("fetched", func(t *testing.T) {
+		r, s, m := pulled(t)
+		dest := newTestRegistry(t)
+		before := s.blobs()
+		if p, err := s.Push(t.Context(), PushRequest{Source: r.host + "/two:v1", Dest: dest.host + "/x:v1"}); err != nil || p.Digest != m.Digest || p.Sent != 2 {
+			t.Errorf("pushed %+v, %v", p, err)
+		}
+		if n := s.blobs(); n != before {
+			t.Errorf("%d blobs after the push, %d before", n, before)
+		}
+	})
+	t.Run("mounted", func(t *testing.T) {
+		r, s, m := pulled(t)
+		var mounted []string
+		r.setFront(func(w http.ResponseWriter, q *http.Request) bool {
+			switch {
+			case q.Method == http.MethodHead && strings.HasPrefix(q.URL.Path, "/v2/copy/blobs/"):
+				w.WriteHeader(http.StatusNotFound)
+			case q.Method == http.MethodPost && q.URL.Query().Get("mount") != "":
+				if q.URL.Query().Get("mount") == digest.FromBytes(two.compressed).String() {
+					mounted = append(mounted, q.URL.Query().Get("from"))
+				}
+				w.WriteHeader(http.StatusCreated)
+			default:
+				return false
+			}
+			return true
+		})
+		if p, err := s.Push(t.Context(), PushRequest{Source: r.host + "/two:v1", Dest: r.host + "/copy:v1"}); err != nil || p.Digest != m.Digest || p.Mounted != 2 {
+			t.Errorf("pushed %+v, %v", p, err)
+		}
+		equal(t, "the layer is mounted from", mounted, []string{"two"})
+	})
+}
+
+// What the registry has of an index with variants that are not on this node is not left out.
+func TestPushOfAPartThatTheRegistryHas(t *testing.T) {
+	r, dest, s := newTestRegistry(t), newTestRegistry(t), newTestService(t)
+	index, host, wasm := appIndex(t, r, "app", "v1", "1")
+	s.mustPull(r.host+"/app:v1", "")
+	other := dest.image("app", "", otherPlatform, ocispec.ImageConfig{Entrypoint: []string{"/app"}, Env: []string{"V=1"}, User: "65532"},
+		gzipLayer(t, file{name: "app", content: "other 1"}))
+	p := s.mustPush(r.host+"/app:v1", dest.host+"/app:v1")
+	if slices.Contains(p.Omitted, otherPlatform) || len(p.Omitted) != 3 || p.Digest == index.Digest {
+		t.Errorf("pushed %+v", p)
+	}
+	var got ocispec.Index
+	if err := json.Unmarshal(dest.get("/v2/app/manifests/v1"), &got); err != nil {
+		t.Fatal(err)
+	}
+	var digests []string
+	for _, m := range got.Manifests {
+		digests = append(digests, m.Digest.String())
+	}
+	equal(t, "the index has", digests, []string{host.Digest.String(), wasm.Digest.String(), other.Digest.String()})
+	if got.Manifests[2].Platform.Architecture != other.Platform.Architecture {
+		t.Errorf("the platform of what the registry had: %+v", got.Manifests[2].Platform)
+	}
+	// All of it is not refused then, and another node may have it.
+	if _, err := s.Push(t.Context(), PushRequest{Source: r.host + "/app:v1", Dest: dest.host + "/app:v2", All: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Indexes within an index are sent after what they name, and once, also where several name the same.
+func TestPushOfNestedIndexes(t *testing.T) {
+	r, dest, s := newTestRegistry(t), newTestRegistry(t), newTestService(t)
+	s.options.KeepLayers = true
+	s.close()
+	s.open()
+	m := r.image("nest", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "n", content: "2"}))
+	inner := r.index("nest", "", m)
+	middle := r.index("nest", "", inner, m)
+	root := r.index("nest", "v1", m, middle, inner)
+	s.mustPull(r.host+"/nest:v1", "")
+	if p := s.mustPush(r.host+"/nest:v1", dest.host+"/nest:v1"); p.Digest != root.Digest || len(p.Omitted) > 0 {
+		t.Errorf("pushed %+v", p)
+	}
+	var sent []string
+	for _, q := range changes(dest.asked()) {
+		if _, name, ok := strings.Cut(q, "PUT /v2/nest/manifests/"); ok {
+			sent = append(sent, name)
+		}
+	}
+	equal(t, "sent", sent, []string{m.Digest.String(), inner.Digest.String(), middle.Digest.String(), "v1"})
+	newTestService(t).mustPull(dest.host+"/nest:v1", "")
+}
+
+// A blob that an index names as an index is not read into memory if it is too large for one.
+func TestPushOfATooLargeDocument(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	s.options.KeepLayers = true
+	s.close()
+	s.open()
+	big := plainLayer(t, file{name: "n", content: strings.Repeat("x", manifest.MaxDocument+1)})
+	m := r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, big)
+	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{m, {
+		MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromBytes(big.compressed), Size: int64(len(big.compressed)),
+		Annotations: map[string]string{manifest.ReferenceTypeAnnotation: "x"}, // no pull reads what describes another
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := digest.FromBytes(index)
+	r.setFront(func(w http.ResponseWriter, q *http.Request) bool {
+		if !strings.HasSuffix(q.URL.Path, "/manifests/evil") && !strings.HasSuffix(q.URL.Path, d.String()) {
+			return false
+		}
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		w.Header().Set("Docker-Content-Digest", d.String())
+		w.Header().Set("Content-Length", strconv.Itoa(len(index)))
+		if q.Method != http.MethodHead {
+			w.Write(index)
+		}
+		return true
+	})
+	s.mustPull(r.host+"/app:evil", "")
+	r.setFront(nil)
+	s.mustHave(big)
+	_, err = s.Push(t.Context(), PushRequest{Source: r.host + "/app:evil", Dest: newTestRegistry(t).host + "/x:v1"})
+	t.Log(err)
+	if strings.Contains(fmt.Sprint(err), "parse manifest") {
+		t.Errorf("it was read: %v", err)
+	}
 }

@@ -40,9 +40,9 @@ func (r *run) siblings(blobs []ocispec.Descriptor) map[digest.Digest][]string {
 func holders(st *store.State, blob digest.Digest) []store.Target {
 	var out []store.Target
 	for _, t := range st.Targets {
-		for _, id := range t.Images {
+		for m, id := range t.Images {
 			img := st.Images[id]
-			if img.Config.Digest == blob || slices.ContainsFunc(img.Layers, func(l ocispec.Descriptor) bool { return l.Digest == blob }) {
+			if img.Config.Digest == blob || slices.ContainsFunc(t.LayersOf(m, img), func(l ocispec.Descriptor) bool { return l.Digest == blob }) {
 				out = append(out, t)
 				break
 			}
