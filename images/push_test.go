@@ -2,12 +2,14 @@ package images
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/tests/disk"
 )
 
 // changes are the requests of asked that change a registry.
@@ -532,4 +535,38 @@ func TestPushOfATooLargeDocument(t *testing.T) {
 	if sent := changes(dest.asked()); len(sent) > 0 {
 		t.Errorf("sent %q", sent)
 	}
+}
+
+// A push that has to fetch layers again says that the disk is full, and leaves nothing; what is here
+// is pushed from a full disk.
+func TestPushFromAFullDisk(t *testing.T) {
+	small := disk.New(t, t.TempDir(), 64)
+	r, s := newTestRegistry(t), openTestService(t, filepath.Join(small, "images"))
+	data := make([]byte, 4<<20)
+	rand.Read(data)
+	r.image("gone", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: string(data)}))
+	r.image("kept", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "b", content: "2"}))
+	s.mustPull(r.host+"/gone:v1", "")
+	s.mustImport(archiveOf(t, r.host+"/kept:v1"))
+	before := s.blobs()
+	free := disk.TakeBytes(t, small)
+	dest := newTestRegistry(t)
+	_, err := s.Push(t.Context(), PushRequest{Source: r.host + "/gone:v1", Dest: dest.host + "/gone:v1"})
+	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "has no room") || strings.Contains(err.Error(), "keep_layers") {
+		t.Errorf("fetched again: %v", err)
+	}
+	if sent := changes(dest.asked()); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+	if n := s.blobs(); n != before || s.parts() != 0 {
+		t.Errorf("%d blobs and %d parts, %d before", n, s.parts(), before)
+	}
+	if p := s.mustPush(r.host+"/kept:v1", dest.host+"/kept:v1"); p.Sent != 2 {
+		t.Errorf("pushed %+v", p)
+	}
+	free()
+	if p := s.mustPush(r.host+"/gone:v1", dest.host+"/gone:v1"); p.Sent != 2 {
+		t.Errorf("pushed %+v", p)
+	}
+	s.check()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
@@ -124,6 +125,9 @@ func (r *run) fetch(ctx context.Context, b ocispec.Descriptor) error {
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if err = space.Explain(r.p.Disk.Root, err); errdefs.IsResourceExhausted(err) {
+			return fmt.Errorf("fetch layer %s again, which is not kept compressed: %w", b.Digest, err)
 		}
 		last = err
 	}
