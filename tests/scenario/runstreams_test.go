@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
@@ -222,25 +223,93 @@ func TestRunTerminal(t *testing.T) {
 			}
 		})
 	}
-	t.Run("server killed", func(t *testing.T) {
-		term := openTerminal(t, here.command(t, "-it", "echo ready; while :; do usleep 10000; done"), 99, 44)
-		before := pty.Mode(t, term.master)
-		term.shows("ready")
-		if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		term.shows("the connection with container \"c\" is lost")
-		if !node.Within(node.Patience, func() bool { return pty.Mode(t, term.master) == before }) {
-			t.Error("the terminal's mode is not as before")
-		}
-		if err := m.StartDaemon(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-		if code := term.code(); code != 125 {
-			t.Errorf("exit code %d:\n%s", code, term.text())
-		}
-		if pods := m.Pods(); len(pods) > 0 {
-			t.Errorf("pods %q are left", pods)
-		}
-	})
+}
+
+// A `sunaba run` whose server is killed ends and says so, restores the terminal, and removes its pod
+// once there is a server again.
+func TestRunServerKilled(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	runs := m.streamRuns(t)
+	for _, c := range []struct {
+		flags string
+		run   streamRun
+	}{{"-it", runs[0]}, {"-t", runs[0]}, {"-i", runs[1]}} {
+		t.Run(c.run.name+" "+c.flags, func(t *testing.T) {
+			m := m.in(t)
+			held := openTerminal(t, exec.CommandContext(t.Context(), "true"), 99, 44)
+			before := pty.Mode(t, held.master)
+			held.ends()
+			term := openTerminal(t, c.run.command(t, c.flags, "prompt"), 99, 44)
+			term.shows("> ")
+			if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			term.shows("\" is lost: ")
+			if !node.Within(node.Patience, func() bool { return pty.Mode(t, term.master) == before }) {
+				t.Error("the terminal's mode is not as before")
+			}
+			if err := m.StartDaemon(context.WithoutCancel(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if code := term.code(); code != 125 {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+			m.noPods()
+		})
+	}
+}
+
+// A `sunaba run` whose container's shim dies ends and says so: where a successor runs the container
+// on, bytes that were on their way are lost; without one the container's end is told.
+func TestRunShimKilled(t *testing.T) {
+	for _, scope := range []struct {
+		name, says string
+		code       int
+		start      func(t *testing.T) *machine
+	}{
+		{"shared shim", "is lost: ", 125, func(t *testing.T) *machine { return start(t) }},
+		{"own shim", "ended with code 255", 255, startOwn},
+	} {
+		t.Run(scope.name, func(t *testing.T) {
+			m := scope.start(t)
+			m.pull(world.Busybox)
+			for _, r := range m.streamRuns(t)[:2] {
+				for _, flags := range []string{"-i", "-t", "-it"} {
+					t.Run(r.name+" "+flags, func(t *testing.T) {
+						term := openTerminal(t, r.command(t, flags, "prompt"), 99, 44)
+						term.shows("> ")
+						before := pty.Mode(t, term.master)
+						p := m.in(t).runningPod()
+						p.kill9(p.shim())
+						if code, text := term.code(), term.text(); code != scope.code || !strings.Contains(text, scope.says) {
+							t.Errorf("exit code %d, want %d with %q:\n%s", code, scope.code, scope.says, text)
+						}
+						if flags == "-it" && pty.Mode(t, term.master) == before {
+							t.Error("the terminal's mode was not restored")
+						}
+						p.noPods()
+					})
+				}
+			}
+		})
+	}
+}
+
+// runningPod is the only pod of the machine.
+func (m *machine) runningPod() *pod {
+	m.t.Helper()
+	list, err := m.ListPodSandbox(m.t.Context(), &runtime.ListPodSandboxRequest{})
+	if err != nil || len(list.Items) != 1 {
+		m.t.Fatal(list, err)
+	}
+	return &pod{machine: m, id: list.Items[0].Id, handler: list.Items[0].RuntimeHandler}
+}
+
+func (m *machine) noPods() {
+	m.t.Helper()
+	list, err := m.ListPodSandbox(m.t.Context(), &runtime.ListPodSandboxRequest{})
+	if err != nil || len(list.Items) > 0 {
+		m.t.Errorf("pods are left: %v, %v", list, err)
+	}
 }
