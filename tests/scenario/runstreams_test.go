@@ -209,6 +209,22 @@ func TestRunTerminal(t *testing.T) {
 			t.Errorf("exit code %d:\n%s", code, term.text())
 		}
 	})
+	// A guest knows no signals: keys do what they do to a program that handles none.
+	guest := m.streamRuns(t)[1]
+	for _, c := range []struct {
+		mode, shows, key string
+		code             int
+	}{{"prompt", "> ", "\x03", 130}, {"spin", "spinning", "\x03", 130}, {"spin", "spinning", "\x1c", 131}} {
+		t.Run(fmt.Sprintf("guest, %s, key %q", c.mode, c.key), func(t *testing.T) {
+			term := openTerminal(t, guest.command(t, "-it", c.mode), 99, 44)
+			term.shows(c.shows)
+			term.types("\x1a") // Ctrl-Z does nothing
+			term.types(c.key)
+			if code := term.code(); code != c.code || strings.Contains(term.text(), "goroutine") {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+		})
+	}
 	for name, signal := range map[string]syscall.Signal{"terminated": syscall.SIGTERM, "hung up": syscall.SIGHUP} {
 		t.Run(name, func(t *testing.T) {
 			term := openTerminal(t, here.command(t, "-it", `trap "echo asked; exit 9" TERM; echo ready; while :; do usleep 10000; done`), 99, 44)
