@@ -480,7 +480,8 @@ func TestPushOfAPartThatTheRegistryHas(t *testing.T) {
 	}
 }
 
-// Indexes within an index are sent after what they name, and once, also where several name the same.
+// Indexes within an index are sent after what they name, and once, also where several name the
+// same.
 func TestPushOfNestedIndexes(t *testing.T) {
 	r, dest, s := newTestRegistry(t), newTestRegistry(t), newTestService(t)
 	s.options.KeepLayers = true
@@ -504,8 +505,8 @@ func TestPushOfNestedIndexes(t *testing.T) {
 	newTestService(t).mustPull(dest.host+"/nest:v1", "")
 }
 
-// A blob that stands where a manifest or an index is to be is not read into memory if it is too large
-// for one.
+// A blob that stands where a manifest or an index is to be is not read into memory if it is too
+// large for one.
 func TestPushOfATooLargeDocument(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	s.options.KeepLayers = true
@@ -537,8 +538,8 @@ func TestPushOfATooLargeDocument(t *testing.T) {
 	}
 }
 
-// A push that has to fetch layers again says that the disk is full, and leaves nothing; what is here
-// is pushed from a full disk.
+// A push that has to fetch layers again says that the disk is full, and leaves nothing; what is
+// here is pushed from a full disk.
 func TestPushFromAFullDisk(t *testing.T) {
 	small := disk.New(t, t.TempDir(), 64)
 	r, s := newTestRegistry(t), openTestService(t, filepath.Join(small, "images"))

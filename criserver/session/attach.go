@@ -114,8 +114,8 @@ func (s *session) last(ctx context.Context, ended, detached <-chan struct{}, run
 // machine took more than drainLimit.
 const endLimit = 15 * time.Second
 
-// ErrShimDied says that the container has another shim, which its attached clients are not connected
-// with. Bytes that were on their way may be lost. Clients get its text alone.
+// ErrShimDied says that the container has another shim, which its attached clients are not
+// connected with. Bytes that were on their way may be lost. Clients get its text alone.
 var ErrShimDied = errors.New("the container's shim died; the container runs on under another one")
 
 var errOutputGone = errors.New("the container's output came faster than it was taken, or the container has closed it")

@@ -196,8 +196,8 @@ func (c *checking) condemn(ctx context.Context) error {
 	return nil
 }
 
-// repair fetches a damaged image again. It deletes the names for which that fails, and the record if
-// no name is left.
+// repair fetches a damaged image again. It deletes the names for which that fails, and the record
+// if no name is left.
 func (k *Checker) repair(ctx context.Context, d *Damage) error {
 	lost, failures := k.refetch(ctx, d.Image)
 	if ctx.Err() != nil {
@@ -220,7 +220,7 @@ func (k *Checker) repair(ctx context.Context, d *Damage) error {
 		}
 		left := k.names(d.Image)
 		d.Lost = slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return slices.Contains(left, n) })
-		k.logger.Warn("names of a damaged image are dropped: pull them again", "image", d.Image, "names", d.Lost, "error", d.Why)
+		k.logger.Warn("image failed its check and loses names: pull them again", "image", d.Image, "names", d.Lost, "error", d.Why)
 	}
 	k.logger.Info("damaged image fetched again", "image", d.Image, "names", d.Names)
 	return nil
@@ -236,8 +236,8 @@ func (k *Checker) names(id string) []string {
 	return names
 }
 
-// refetch fetches the missing parts of an image by its names. lost are the targets whose document is
-// still missing then; failures say why.
+// refetch fetches the missing parts of an image by its names. lost are the targets whose document
+// is still missing then; failures say why.
 func (k *Checker) refetch(ctx context.Context, id string) (lost, failures []string) {
 	st := k.disk.DB.State()
 	for _, t := range st.Holding(id) {
@@ -263,8 +263,8 @@ func (k *Checker) refetch(ctx context.Context, id string) (lost, failures []stri
 const maxFailures = 3
 
 // DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part
-// is missing, or a document does not match its digest. Of an image that is whole it deletes the names
-// whose index is not.
+// is missing, or a document does not match its digest. Of an image that is whole it deletes the
+// names whose index is not.
 func (k *Checker) DropDamaged(ctx context.Context) error {
 	st := k.disk.DB.State()
 	c := newChecking(k.disk)
@@ -278,7 +278,7 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 	}
 	for name, t := range st.Targets {
 		if c.blob(ctx, t.Root) != nil {
-			k.logger.Warn("what a name leads to is damaged, and the name is dropped: pull it again", "name", name)
+			k.logger.Warn("index failed its check and its name is dropped: pull it again", "name", name)
 			lost = append(lost, name)
 		}
 	}

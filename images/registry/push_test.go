@@ -629,8 +629,8 @@ func TestPushIsInterrupted(t *testing.T) {
 	}
 }
 
-// A registry may take its time to store a blob or a manifest: it is not sent again, and who asks for
-// something else is not made to wait. It is bounded too.
+// A registry may take its time to store a blob or a manifest: it is not sent again, and who asks
+// for something else is not made to wait. It is bounded too.
 func TestPushToASlowStore(t *testing.T) {
 	p, host := newPushed(t)
 	var mu sync.Mutex

@@ -160,8 +160,8 @@ func (tx *Tx) Forget(ids ...string) {
 	}
 }
 
-// ForgetTarget removes a target and the tags that led to it alone, with the images that have no other
-// name.
+// ForgetTarget removes a target and the tags that led to it alone, with the images that have no
+// other name.
 func (tx *Tx) ForgetTarget(name string) {
 	t, ok := tx.Targets[name]
 	if !ok {

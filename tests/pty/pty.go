@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a pseudo terminal and returns the end that shows and types, and the program's. Both are
-// closed at the end of the test at the latest.
+// Open opens a pseudo terminal and returns the end that shows and types, and the program's. Both
+// are closed at the end of the test at the latest.
 func Open(t testing.TB) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)

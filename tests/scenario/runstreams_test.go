@@ -209,6 +209,26 @@ func TestRunTerminal(t *testing.T) {
 			t.Errorf("exit code %d:\n%s", code, term.text())
 		}
 	})
+	for _, handler := range []string{"runc", "crun"} {
+		shell := streamRun{server: []string{"--socket", m.Socket, "--handler", handler}, what: here.what}
+		t.Run("job control, "+handler, func(t *testing.T) {
+			term := openTerminal(t, shell.command(t, "-it", "exec sh -i"), 99, 44)
+			term.shows("# ")
+			term.types(`sh -c 'trap "echo aga""in" CONT; echo rea""dy; while :; do usleep 10000; done'` + "\r")
+			term.shows("ready")
+			term.types("\x1a")
+			term.shows("Stopped")
+			term.types("fg\r")
+			term.shows("again")
+			term.types("\x03")
+			term.types("echo it ended with $?\r")
+			term.shows("it ended with 130\r\n")
+			term.types("exit 4\r")
+			if code := term.code(); code != 4 {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+		})
+	}
 	// A guest knows no signals: keys do what they do to a program that handles none.
 	guest := m.streamRuns(t)[1]
 	for _, c := range []struct {
@@ -241,8 +261,8 @@ func TestRunTerminal(t *testing.T) {
 	}
 }
 
-// A `sunaba run` whose server is killed ends and says so, restores the terminal, and removes its pod
-// once there is a server again.
+// A `sunaba run` whose server is killed ends and says so, restores the terminal, and removes its
+// pod once there is a server again.
 func TestRunServerKilled(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)

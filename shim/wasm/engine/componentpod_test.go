@@ -193,8 +193,8 @@ func TestStopOfComponents(t *testing.T) {
 	}
 }
 
-// A component serves datagrams and reaches others by TCP and UDP, in its pod's network, by names that
-// the pod's files have.
+// A component serves datagrams and reaches others by TCP and UDP, in its pod's network, by names
+// that the pod's files have.
 func TestNetworkOfComponents(t *testing.T) {
 	p := newPod(t)
 	server := newBench(t, "component", "udp")

@@ -111,9 +111,9 @@ func (p *process) obey() {
 }
 
 // hearTerminal has Ctrl-C, Ctrl-\ and the end of a terminal do what they do to a program without
-// handlers: they end it with 128 and the signal's number. A guest that listens is asked to end first.
-// Left alone, Go's runtime ends this process with 2, which may be the guest's own code, and for
-// Ctrl-\ shows its own goroutines.
+// handlers: they end it with 128 and the signal's number. A guest that listens is asked to end
+// first. Left alone, Go's runtime ends this process with 2, which may be the guest's own code, and
+// for Ctrl-\ shows its own goroutines.
 func (p *process) hearTerminal() {
 	if _, err := unix.IoctlGetTermios(unix.Stdin, unix.TCGETS); err != nil {
 		return
