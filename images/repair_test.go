@@ -148,3 +148,32 @@ func TestRepairOfAnIndex(t *testing.T) {
 	}
 	s.mustPull(there.host+"/app:v1", "")
 }
+
+// What is dropped when the store is opened is in the next report, once.
+func TestCheckTellsWhatWasDropped(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	m := r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
+	img := s.mustPull(r.host+"/app:v1", "")
+	if err := os.Truncate(s.disk.Content.Path(m.Digest), 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	report := s.mustCheck(true)
+	if len(report.Damaged) != 1 {
+		t.Fatalf("%+v", report)
+	}
+	d := report.Damaged[0]
+	if d.Image != img.ID || !d.Dropped || d.Repaired || len(d.What) != 1 || !strings.Contains(d.Why, "opened") {
+		t.Errorf("%+v", d)
+	}
+	equal(t, "lost are", d.Lost, []string{r.host + "/app:v1", r.host + "/app@" + m.Digest.String()})
+	if n, layers := s.blobs(), s.layerDirs(); n+layers != 0 {
+		t.Errorf("%d blobs and %d layers are left", n, layers)
+	}
+	if again := s.mustCheck(false); len(again.Damaged) != 0 {
+		t.Errorf("told again: %+v", again)
+	}
+}

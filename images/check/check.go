@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -62,6 +63,9 @@ type Checker struct {
 	fetcher   Fetcher
 	logger    *slog.Logger
 	recorded  bool // this process is on record as the one that has the store open
+
+	mu      sync.Mutex
+	dropped []Damage // by DropDamaged, and not in a report yet
 }
 
 // New returns a Checker.
@@ -74,8 +78,23 @@ func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slo
 // node's own. The record of an image that cannot be fetched is deleted, so that the next pull
 // fetches it; if only what some of its names lead to cannot, it loses these.
 //
+// What DropDamaged has dropped is in the first report.
+//
 // Running containers keep the damaged files.
 func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
+	r, err := k.check(ctx, repair)
+	if err != nil {
+		return r, err
+	}
+	dropped := k.taken()
+	r.Damaged = append(dropped, r.Damaged...)
+	if repair && len(dropped) > 0 {
+		err = k.collector.Sweep(ctx, 0)
+	}
+	return r, err
+}
+
+func (k *Checker) check(ctx context.Context, repair bool) (Report, error) {
 	st := k.disk.DB.State()
 	r := Report{Images: len(st.Images), Damaged: []Damage{}, Records: st.Check()}
 	c := newChecking(k.disk)
@@ -204,9 +223,9 @@ func (k *Checker) repair(ctx context.Context, d *Damage) error {
 		return context.Cause(ctx)
 	}
 	st := k.disk.DB.State()
-	d.Why = strings.Join(failures, "; ")
+	why := strings.Join(failures, "; ")
 	if !k.disk.Intact(ctx, st.Images[d.Image]) || len(lost) == len(st.Holding(d.Image)) {
-		d.Dropped, d.Lost = true, d.Names
+		d.Dropped, d.Lost, d.Why = true, d.Names, why
 		k.logger.Warn("image failed its check and its record is dropped: pull it again", "image", d.Image, "names", d.Names, "error", d.Why)
 		if err := k.collector.Forget(d.Image); err != nil {
 			return fmt.Errorf("drop damaged image %q: %w", d.Image, err)
@@ -219,6 +238,7 @@ func (k *Checker) repair(ctx context.Context, d *Damage) error {
 			return fmt.Errorf("drop names of damaged image %q: %w", d.Image, err)
 		}
 		left := k.names(d.Image)
+		d.Why = why
 		d.Lost = slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return slices.Contains(left, n) })
 		k.logger.Warn("image failed its check and loses names: pull them again", "image", d.Image, "names", d.Lost, "error", d.Why)
 	}
@@ -261,42 +281,6 @@ func (k *Checker) refetch(ctx context.Context, id string) (lost, failures []stri
 
 // maxFailures bounds how many failures one damage tells.
 const maxFailures = 3
-
-// DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part
-// is missing, or a document does not match its digest. Of an image that is whole it deletes the
-// names whose index is not.
-func (k *Checker) DropDamaged(ctx context.Context) error {
-	st := k.disk.DB.State()
-	c := newChecking(k.disk)
-	var damaged, lost []string
-	for id, img := range st.Images {
-		broken := c.blob(ctx, img.Manifest) != nil
-		if c.blob(ctx, img.Config) != nil || broken || !k.disk.Intact(ctx, img) {
-			k.logger.Warn("image is damaged and its record is dropped: pull it again", "image", id, "names", st.TagsOf(id))
-			damaged = append(damaged, id)
-		}
-	}
-	for name, t := range st.Targets {
-		if c.blob(ctx, t.Root) != nil {
-			k.logger.Warn("index failed its check and its name is dropped: pull it again", "name", name)
-			lost = append(lost, name)
-		}
-	}
-	if err := c.condemn(ctx); err != nil {
-		return err
-	}
-	if len(damaged) > 0 {
-		if err := k.collector.Forget(damaged...); err != nil {
-			return fmt.Errorf("drop damaged images: %w", err)
-		}
-	}
-	if len(lost) > 0 {
-		if err := k.collector.ForgetTargets(lost...); err != nil {
-			return fmt.Errorf("drop names of damaged images: %w", err)
-		}
-	}
-	return nil
-}
 
 // openFile holds the boot during which a process opened the store, until it closes it.
 const openFile = "open"
@@ -348,7 +332,7 @@ func (k *Checker) End() error {
 // InBackground checks all images until ctx ends. why says what may have damaged them.
 func (k *Checker) InBackground(ctx context.Context, why string) {
 	k.logger.Info(why, "images", len(k.disk.DB.State().Images))
-	r, err := k.Check(ctx, true)
+	r, err := k.check(ctx, true)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

@@ -205,10 +205,10 @@ func Report(w io.Writer, r images.CheckReport, asJSON bool) error {
 		}
 		switch {
 		case d.Dropped:
-			fmt.Fprintf(w, "    dropped: fetching it again failed: %s\n", d.Why)
+			fmt.Fprintf(w, "    dropped: %s\n", d.Why)
 			fmt.Fprintln(w, "    to do: sunaba images pull, by one of its names, once its registry answers; or sunaba images import of an archive of it")
 		case len(d.Lost) > 0:
-			fmt.Fprintf(w, "    fetched again, without %s: %s\n", strings.Join(d.Lost, ", "), d.Why)
+			fmt.Fprintf(w, "    lost its names %s: %s\n", strings.Join(d.Lost, ", "), d.Why)
 			fmt.Fprintf(w, "    to do: sunaba images pull, by these names, once their registry answers; or sunaba images tag %s\n", shortID(d.Image))
 		case d.Repaired:
 			fmt.Fprintln(w, "    fetched again")
