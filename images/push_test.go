@@ -2,12 +2,14 @@ package images
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +19,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/manifest"
 	"github.com/sunaba-project/sunaba/images/registry"
+	"github.com/sunaba-project/sunaba/images/store"
+	"github.com/sunaba-project/sunaba/tests/disk"
 )
 
 // changes are the requests of asked that change a registry.
@@ -25,6 +30,13 @@ func changes(asked []string) []string {
 	return slices.DeleteFunc(asked, func(r string) bool {
 		return strings.HasPrefix(r, http.MethodGet+" ") || strings.HasPrefix(r, http.MethodHead+" ")
 	})
+}
+
+// get is what the registry has at a path.
+func (r *testRegistry) get(path string) []byte {
+	w := httptest.NewRecorder()
+	r.inner.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Body.Bytes()
 }
 
 func (ts *testService) mustPush(source, dest string) Pushed {
@@ -205,15 +217,14 @@ func TestPushOfAPartOfAnIndex(t *testing.T) {
 	if p.Digest == index.Digest || len(p.Omitted) != 4 || p.Omitted[0] != otherPlatform {
 		t.Errorf("pushed %+v", p)
 	}
-	w := httptest.NewRecorder()
-	dest.inner.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/app/manifests/v1", nil))
+	text := dest.get("/v2/app/manifests/v1")
 	var got ocispec.Index
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || digest.FromBytes(w.Body.Bytes()) != p.Digest {
-		t.Fatalf("%s: %v", w.Body, err)
+	if err := json.Unmarshal(text, &got); err != nil || digest.FromBytes(text) != p.Digest {
+		t.Fatalf("%s: %v", text, err)
 	}
 	if len(got.Manifests) != 2 || got.Manifests[0].Digest != host.Digest || got.Manifests[1].Digest != wasm.Digest ||
 		got.Manifests[1].Platform.Architecture != "wasm" || got.MediaType != ocispec.MediaTypeImageIndex {
-		t.Errorf("the index has become %s", w.Body)
+		t.Errorf("the index has become %s", text)
 	}
 	// Of one variant its manifest, so that its digest stays.
 	one := newTestService(t)
@@ -389,4 +400,174 @@ func TestPullBringsBackLayersThatAreToBeKept(t *testing.T) {
 	}
 	r.server.Close()
 	s.export(ref)
+}
+
+// A node has the layers of an image as one manifest packs them, and finds those of another packing
+// where their repository has them: they are mounted, or fetched again.
+func TestPushOfASecondPacking(t *testing.T) {
+	f := file{name: "a", content: "1"}
+	two := zstdLayer(t, f)
+	pulled := func(t *testing.T) (r *testRegistry, s *testService, m ocispec.Descriptor) {
+		r, s = newTestRegistry(t), newTestService(t)
+		r.image("one", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, f))
+		m = r.image("two", "v1", hostPlatform, ocispec.ImageConfig{}, two)
+		if one, other := s.mustPull(r.host+"/one:v1", ""), s.mustPull(r.host+"/two:v1", ""); one.ID != other.ID {
+			t.Fatal("they are two images, nothing is tested")
+		}
+		return r, s, m
+	}
+	t.Run("fetched", func(t *testing.T) {
+		r, s, m := pulled(t)
+		dest := newTestRegistry(t)
+		before := s.blobs()
+		if p, err := s.Push(t.Context(), PushRequest{Source: r.host + "/two:v1", Dest: dest.host + "/x:v1"}); err != nil || p.Digest != m.Digest || p.Sent != 2 {
+			t.Errorf("pushed %+v, %v", p, err)
+		}
+		if n := s.blobs(); n != before {
+			t.Errorf("%d blobs after the push, %d before", n, before)
+		}
+	})
+	t.Run("mounted", func(t *testing.T) {
+		r, s, m := pulled(t)
+		var mounted []string
+		r.setFront(func(w http.ResponseWriter, q *http.Request) bool {
+			switch {
+			case q.Method == http.MethodHead && strings.HasPrefix(q.URL.Path, "/v2/copy/blobs/"):
+				w.WriteHeader(http.StatusNotFound)
+			case q.Method == http.MethodPost && q.URL.Query().Get("mount") != "":
+				if q.URL.Query().Get("mount") == digest.FromBytes(two.compressed).String() {
+					mounted = append(mounted, q.URL.Query().Get("from"))
+				}
+				w.WriteHeader(http.StatusCreated)
+			default:
+				return false
+			}
+			return true
+		})
+		if p, err := s.Push(t.Context(), PushRequest{Source: r.host + "/two:v1", Dest: r.host + "/copy:v1"}); err != nil || p.Digest != m.Digest || p.Mounted != 2 {
+			t.Errorf("pushed %+v, %v", p, err)
+		}
+		equal(t, "the layer is mounted from", mounted, []string{"two"})
+	})
+}
+
+// What the registry has of an index with variants that are not on this node is not left out.
+func TestPushOfAPartThatTheRegistryHas(t *testing.T) {
+	r, dest, s := newTestRegistry(t), newTestRegistry(t), newTestService(t)
+	index, host, wasm := appIndex(t, r, "app", "v1", "1")
+	s.mustPull(r.host+"/app:v1", "")
+	other := dest.image("app", "", otherPlatform, ocispec.ImageConfig{Entrypoint: []string{"/app"}, Env: []string{"V=1"}, User: "65532"},
+		gzipLayer(t, file{name: "app", content: "other 1"}))
+	p := s.mustPush(r.host+"/app:v1", dest.host+"/app:v1")
+	if slices.Contains(p.Omitted, otherPlatform) || len(p.Omitted) != 3 || p.Digest == index.Digest {
+		t.Errorf("pushed %+v", p)
+	}
+	var got ocispec.Index
+	if err := json.Unmarshal(dest.get("/v2/app/manifests/v1"), &got); err != nil {
+		t.Fatal(err)
+	}
+	var digests []string
+	for _, m := range got.Manifests {
+		digests = append(digests, m.Digest.String())
+	}
+	equal(t, "the index has", digests, []string{host.Digest.String(), wasm.Digest.String(), other.Digest.String()})
+	if got.Manifests[2].Platform.Architecture != other.Platform.Architecture {
+		t.Errorf("the platform of what the registry had: %+v", got.Manifests[2].Platform)
+	}
+	// All of it is not refused then, and another node may have it.
+	if _, err := s.Push(t.Context(), PushRequest{Source: r.host + "/app:v1", Dest: dest.host + "/app:v2", All: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Indexes within an index are sent after what they name, and once, also where several name the
+// same.
+func TestPushOfNestedIndexes(t *testing.T) {
+	r, dest, s := newTestRegistry(t), newTestRegistry(t), newTestService(t)
+	s.options.KeepLayers = true
+	s.close()
+	s.open()
+	m := r.image("nest", "", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "n", content: "2"}))
+	inner := r.index("nest", "", m)
+	middle := r.index("nest", "", inner, m)
+	root := r.index("nest", "v1", m, middle, inner)
+	s.mustPull(r.host+"/nest:v1", "")
+	if p := s.mustPush(r.host+"/nest:v1", dest.host+"/nest:v1"); p.Digest != root.Digest || len(p.Omitted) > 0 {
+		t.Errorf("pushed %+v", p)
+	}
+	var sent []string
+	for _, q := range changes(dest.asked()) {
+		if _, name, ok := strings.Cut(q, "PUT /v2/nest/manifests/"); ok {
+			sent = append(sent, name)
+		}
+	}
+	equal(t, "sent", sent, []string{m.Digest.String(), inner.Digest.String(), middle.Digest.String(), "v1"})
+	newTestService(t).mustPull(dest.host+"/nest:v1", "")
+}
+
+// A blob that stands where a manifest or an index is to be is not read into memory if it is too
+// large for one.
+func TestPushOfATooLargeDocument(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	s.options.KeepLayers = true
+	s.close()
+	s.open()
+	big := plainLayer(t, file{name: "n", content: strings.Repeat("x", manifest.MaxDocument+1)})
+	r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, big)
+	s.mustPull(r.host+"/app:v1", "")
+	s.mustHave(big)
+	err := s.disk.DB.Update(func(tx *store.Tx) error { // no pull brings it
+		for _, known := range tx.Targets {
+			root := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromBytes(big.compressed), Size: int64(len(big.compressed))}
+			evil := store.Target{Repo: "example.org/evil", Digest: root.Digest, Root: root, Entries: known.Entries, Images: known.Images}
+			keep := func(store.Target, store.Target, string) bool { return false }
+			tx.AddTarget(evil, keep)
+			tx.PointTag("example.org/evil:1", evil.Name(), keep)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dest := newTestRegistry(t)
+	if _, err = s.Push(t.Context(), PushRequest{Source: "example.org/evil:1", Dest: dest.host + "/x:v1"}); err == nil || !strings.Contains(err.Error(), "bytes is larger than") {
+		t.Errorf("%v", err)
+	}
+	if sent := changes(dest.asked()); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+}
+
+// A push that has to fetch layers again says that the disk is full, and leaves nothing; what is
+// here is pushed from a full disk.
+func TestPushFromAFullDisk(t *testing.T) {
+	small := disk.New(t, t.TempDir(), 64)
+	r, s := newTestRegistry(t), openTestService(t, filepath.Join(small, "images"))
+	data := make([]byte, 4<<20)
+	rand.Read(data)
+	r.image("gone", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: string(data)}))
+	r.image("kept", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "b", content: "2"}))
+	s.mustPull(r.host+"/gone:v1", "")
+	s.mustImport(archiveOf(t, r.host+"/kept:v1"))
+	before := s.blobs()
+	free := disk.TakeBytes(t, small)
+	dest := newTestRegistry(t)
+	_, err := s.Push(t.Context(), PushRequest{Source: r.host + "/gone:v1", Dest: dest.host + "/gone:v1"})
+	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "has no room") || strings.Contains(err.Error(), "keep_layers") {
+		t.Errorf("fetched again: %v", err)
+	}
+	if sent := changes(dest.asked()); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+	if n := s.blobs(); n != before || s.parts() != 0 {
+		t.Errorf("%d blobs and %d parts, %d before", n, s.parts(), before)
+	}
+	if p := s.mustPush(r.host+"/kept:v1", dest.host+"/kept:v1"); p.Sent != 2 {
+		t.Errorf("pushed %+v", p)
+	}
+	free()
+	if p := s.mustPush(r.host+"/gone:v1", dest.host+"/gone:v1"); p.Sent != 2 {
+		t.Errorf("pushed %+v", p)
+	}
+	s.check()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // A name gives its variants a second name, an id that one alone; both stay over a restart, and what
@@ -169,5 +170,38 @@ func TestUntag(t *testing.T) {
 	}
 	if list, err := s.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("left are %+v, %v", list, err)
+	}
+}
+
+// The digest that an image was pulled by is a name as a tag is: removing by it does not take the
+// image from another repository that has a name for it.
+func TestUntagByDigest(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	m := r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
+	name, mine := r.host+"/app@"+m.Digest.String(), "example.org/mine:1"
+	img := s.mustPull(name, "")
+	if err := s.Tag(t.Context(), img.ID, []string{mine}); err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []string{name, img.ID} {
+		if removed, err := s.Untag(t.Context(), by, false); removed || !errdefs.IsFailedPrecondition(err) ||
+			!strings.Contains(err.Error(), "2 names") || !strings.Contains(err.Error(), mine) || !strings.Contains(err.Error(), name) {
+			t.Errorf("by %s: removed %v, %v", by, removed, err)
+		}
+	}
+	s.mustFind(mine, "")
+	// A tag of the same repository is that name, not another.
+	s.mustPull(r.host+"/app:v1", "")
+	if _, err := s.Untag(t.Context(), name, false); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "2 names") {
+		t.Errorf("with a tag: %v", err)
+	}
+	if removed, err := s.Untag(t.Context(), mine, false); removed || err != nil {
+		t.Errorf("the other name: removed %v, %v", removed, err)
+	}
+	if removed, err := s.Untag(t.Context(), name, false); !removed || err != nil {
+		t.Errorf("the last name: removed %v, %v", removed, err)
+	}
+	if n := s.blobs(); n != 0 {
+		t.Errorf("%d blobs are left", n)
 	}
 }

@@ -146,6 +146,17 @@ func TestImagesPush(t *testing.T) {
 
 		b.images(0, "tag", "example.org/hello:v1", registry.Host+"/copy:v1")
 		has(t, b.images(0, "push", registry.Host+"/copy:v1"), "pushed "+registry.Host+"/copy:v1@"+digest)
+		if told := b.images(0, "push", "-q", registry.Host+"/copy:v1"); told != registry.Host+"/copy:v1\n" {
+			t.Errorf("-q: %q", told)
+		}
+		b.images(0, "tag", registry.Host+"/copy:v1", registry.Host+"/copy:v2", registry.Host+"/copied:v1")
+		if told := b.images(0, "push", "-q", "--all-tags", registry.Host+"/copy"); told != registry.Host+"/copy:v1\n"+registry.Host+"/copy:v2\n" {
+			t.Errorf("--all-tags: %q", told)
+		}
+		for name, want := range map[string]string{registry.Host + "/copy:v1": "without tag", registry.Host + "/copy@" + digest: "without tag", registry.Host + "/none": "no tag of it"} {
+			has(t, b.images(1, "push", "-a", name), want)
+		}
+		has(t, b.images(1, "push", "-a", registry.Host+"/copy", "x"), "no second name")
 		has(t, b.images(1, "push", "example.org/absent:v1"), `push image "example.org/absent:v1": not found`)
 		has(t, b.images(1, "push", "example.org/hello:v1", "127.0.0.1:1/x"), "RegistryUnavailable: push image")
 		has(t, b.images(1, "push", "example.org/hello:v1", "a:-x"), "a:-x")

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 // comesWithin is how long what must come may take.
@@ -406,7 +406,7 @@ func longModule() []byte {
 func TestWasmRunTerminal(t *testing.T) {
 	b := newWasmBench(t)
 	probe := b.file("probe.wasm", cGuest(t, "probe"))
-	master, slave := openTerminal(t)
+	master, slave := pty.Open(t)
 	cmd := b.command("run", probe, "env:HOME", "line", "env:HOME")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -434,25 +434,4 @@ func TestWasmRunTerminal(t *testing.T) {
 		t.Error(err)
 	}
 	b.checkNothingLeft()
-}
-
-func openTerminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return master, slave
 }

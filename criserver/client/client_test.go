@@ -2,18 +2,16 @@ package client
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/fakecri"
 )
 
 // server answers what a test says.
@@ -55,17 +53,7 @@ func (s *server) ContainerStatus(_ context.Context, q *runtime.ContainerStatusRe
 
 func connect(t *testing.T, s *server) Client {
 	t.Helper()
-	listener, g := bufconn.Listen(1<<20), grpc.NewServer()
-	runtime.RegisterRuntimeServiceServer(g, s)
-	go func() { _ = g.Serve(listener) }()
-	t.Cleanup(g.Stop)
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return New(conn)
+	return New(fakecri.Connect(t, s))
 }
 
 // A sandbox's status has those of its containers, also from a server that does not send them.

@@ -18,7 +18,8 @@ import (
 // # Errors
 //
 // ErrNotFound, ErrFailedPrecondition if the container does not run, the context's. ErrAborted if
-// the client did not take the output as fast as it came: the container does not wait.
+// the client did not take the output as fast as it came: the container does not wait. ErrShimDied
+// if the container's shim was replaced.
 func (m *Manager) Attach(ctx context.Context, id string, s Streams) error {
 	r, err := m.containers.Reach(id)
 	if err != nil {
@@ -44,6 +45,7 @@ func (m *Manager) attach(ctx context.Context, r container.Running, s Streams) er
 	once := config.GetStdinOnce() && !config.GetTty()
 	req := client.AttachRequest{ID: r.Record.ID, Once: once}
 	req.Stdin, req.Stdout, req.Stderr = ses.names("")
+	before := shims(ctx, r.Shim)
 	if err := r.Shim.Attach(ctx, req); err != nil {
 		return err
 	}
@@ -57,10 +59,23 @@ func (m *Manager) attach(ctx context.Context, r container.Running, s Streams) er
 	if config.GetStdin() && (!once || len(ses.outlets()) == 0) {
 		detached = ses.stdinDone
 	}
-	return ses.last(ctx, r.Ended, detached, func() bool {
+	err = ses.last(ctx, r.Ended, detached, func() bool {
 		st, err := r.Shim.State(ctx, r.Record.ID, "")
 		return err == nil && st.Status == client.StatusRunning
 	})
+	if errors.Is(err, errOutputGone) && shims(ctx, r.Shim) != before {
+		return fmt.Errorf("%w: %w", ErrShimDied, errdefs.ErrUnavailable)
+	}
+	return err
+}
+
+// shims counts the shims that a supervisor has started, 0 without one.
+func shims(ctx context.Context, c *client.Client) int {
+	h, err := c.History(ctx)
+	if err != nil {
+		return 0
+	}
+	return h.Shims
 }
 
 // last waits for the end of an attached client's part. runs says whether the container does, as far
@@ -98,5 +113,9 @@ func (s *session) last(ctx context.Context, ended, detached <-chan struct{}, run
 // endLimit is how long the end of a container that runs no more may take to be on record: a busy
 // machine took more than drainLimit.
 const endLimit = 15 * time.Second
+
+// ErrShimDied says that the container has another shim, which its attached clients are not
+// connected with. Bytes that were on their way may be lost. Clients get its text alone.
+var ErrShimDied = errors.New("the container's shim died; the container runs on under another one")
 
 var errOutputGone = errors.New("the container's output came faster than it was taken, or the container has closed it")

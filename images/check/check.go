@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -33,10 +34,13 @@ type Damage struct {
 	What []string `json:"what"`
 	// Repaired is set once the image was fetched again and is complete.
 	Repaired bool `json:"repaired,omitempty"`
-	// Dropped is set once the image's record was deleted because fetching it failed; Why says why. A
-	// pull fetches it again.
-	Dropped bool   `json:"dropped,omitempty"`
-	Why     string `json:"why,omitempty"`
+	// Dropped is set once the image's record was deleted because fetching it failed. A pull fetches it
+	// again.
+	Dropped bool `json:"dropped,omitempty"`
+	// Lost are the names that were deleted because fetching what they lead to failed: all of an image
+	// that was dropped. Why says why.
+	Lost []string `json:"lost,omitempty"`
+	Why  string   `json:"why,omitempty"`
 }
 
 // Report is what a check has found.
@@ -59,6 +63,9 @@ type Checker struct {
 	fetcher   Fetcher
 	logger    *slog.Logger
 	recorded  bool // this process is on record as the one that has the store open
+
+	mu      sync.Mutex
+	dropped []Damage // by DropDamaged, and not in a report yet
 }
 
 // New returns a Checker.
@@ -69,10 +76,25 @@ func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slo
 // Check reads all parts of all images, and compares them with their digests and fingerprints. With
 // repair, damaged images are fetched again, once, by their names, with no credentials except the
 // node's own. The record of an image that cannot be fetched is deleted, so that the next pull
-// fetches it.
+// fetches it; if only what some of its names lead to cannot, it loses these.
+//
+// What DropDamaged has dropped is in the first report.
 //
 // Running containers keep the damaged files.
 func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
+	r, err := k.check(ctx, repair)
+	if err != nil {
+		return r, err
+	}
+	dropped := k.taken()
+	r.Damaged = append(dropped, r.Damaged...)
+	if repair && len(dropped) > 0 {
+		err = k.collector.Sweep(ctx, 0)
+	}
+	return r, err
+}
+
+func (k *Checker) check(ctx context.Context, repair bool) (Report, error) {
 	st := k.disk.DB.State()
 	r := Report{Images: len(st.Images), Damaged: []Damage{}, Records: st.Check()}
 	c := newChecking(k.disk)
@@ -84,11 +106,7 @@ func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
 		if len(what) == 0 {
 			continue
 		}
-		d := Damage{Image: img.ID, What: what, Names: st.TagsOf(img.ID)}
-		for _, t := range st.Holding(img.ID) {
-			d.Names = append(d.Names, t.Name())
-		}
-		r.Damaged = append(r.Damaged, d)
+		r.Damaged = append(r.Damaged, Damage{Image: img.ID, What: what, Names: k.names(img.ID)})
 	}
 	if !repair || len(r.Damaged) == 0 {
 		return r, nil
@@ -197,69 +215,72 @@ func (c *checking) condemn(ctx context.Context) error {
 	return nil
 }
 
-// repair fetches a damaged image again, or deletes its record.
+// repair fetches a damaged image again. It deletes the names for which that fails, and the record
+// if no name is left.
 func (k *Checker) repair(ctx context.Context, d *Damage) error {
-	err := k.refetch(ctx, d.Image)
-	if err == nil {
-		d.Repaired = true
-		k.logger.Info("damaged image fetched again", "image", d.Image, "names", d.Names)
-		return nil
-	}
+	lost, failures := k.refetch(ctx, d.Image)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	d.Dropped, d.Why = true, err.Error()
-	k.logger.Warn("image failed its check and its record is dropped: pull it again", "image", d.Image, "names", d.Names, "error", err)
-	if err := k.collector.Forget(d.Image); err != nil {
-		return fmt.Errorf("drop damaged image %q: %w", d.Image, err)
+	st := k.disk.DB.State()
+	why := strings.Join(failures, "; ")
+	if !k.disk.Intact(ctx, st.Images[d.Image]) || len(lost) == len(st.Holding(d.Image)) {
+		d.Dropped, d.Lost, d.Why = true, d.Names, why
+		k.logger.Warn("image failed its check and its record is dropped: pull it again", "image", d.Image, "names", d.Names, "error", d.Why)
+		if err := k.collector.Forget(d.Image); err != nil {
+			return fmt.Errorf("drop damaged image %q: %w", d.Image, err)
+		}
+		return nil
 	}
+	d.Repaired = true
+	if len(lost) > 0 {
+		if err := k.collector.ForgetTargets(lost...); err != nil {
+			return fmt.Errorf("drop names of damaged image %q: %w", d.Image, err)
+		}
+		left := k.names(d.Image)
+		d.Why = why
+		d.Lost = slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return slices.Contains(left, n) })
+		k.logger.Warn("image failed its check and loses names: pull them again", "image", d.Image, "names", d.Lost, "error", d.Why)
+	}
+	k.logger.Info("damaged image fetched again", "image", d.Image, "names", d.Names)
 	return nil
 }
 
-// refetch fetches the missing parts of an image by one of its names.
-func (k *Checker) refetch(ctx context.Context, id string) error {
+// names are the references of an image.
+func (k *Checker) names(id string) []string {
 	st := k.disk.DB.State()
-	last := error(errdefs.ErrNotFound) // for an image without a name
+	names := st.TagsOf(id)
 	for _, t := range st.Holding(id) {
+		names = append(names, t.Name())
+	}
+	return names
+}
+
+// refetch fetches the missing parts of an image by its names. lost are the targets whose document
+// is still missing then; failures say why.
+func (k *Checker) refetch(ctx context.Context, id string) (lost, failures []string) {
+	st := k.disk.DB.State()
+	for _, t := range st.Holding(id) {
+		if k.disk.Content.Has(ctx, t.Root) && k.disk.Intact(ctx, st.Images[id]) {
+			continue // another name has brought the image
+		}
 		for _, e := range t.Entries {
 			if t.Images[e.Digest] != id {
 				continue
 			}
-			if _, last = k.fetcher.FetchVariant(ctx, t, e); last == nil {
-				return nil
+			if _, err := k.fetcher.FetchVariant(ctx, t, e); err != nil && len(failures) < maxFailures {
+				failures = append(failures, err.Error())
 			}
 		}
+		if !k.disk.Content.Has(ctx, t.Root) {
+			lost = append(lost, t.Name())
+		}
 	}
-	return last
+	return lost, failures
 }
 
-// DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part
-// is missing, or a document does not match its digest.
-func (k *Checker) DropDamaged(ctx context.Context) error {
-	st := k.disk.DB.State()
-	c := newChecking(k.disk)
-	var damaged []string
-	for id, img := range st.Images {
-		broken := false
-		for _, d := range documents(st, img) {
-			broken = c.blob(ctx, d) != nil || broken
-		}
-		if broken || !k.disk.Intact(ctx, img) {
-			k.logger.Warn("image is damaged and its record is dropped: pull it again", "image", id, "names", st.TagsOf(id))
-			damaged = append(damaged, id)
-		}
-	}
-	if err := c.condemn(ctx); err != nil {
-		return err
-	}
-	if len(damaged) == 0 {
-		return nil
-	}
-	if err := k.collector.Forget(damaged...); err != nil {
-		return fmt.Errorf("drop damaged images: %w", err)
-	}
-	return nil
-}
+// maxFailures bounds how many failures one damage tells.
+const maxFailures = 3
 
 // openFile holds the boot during which a process opened the store, until it closes it.
 const openFile = "open"
@@ -311,7 +332,7 @@ func (k *Checker) End() error {
 // InBackground checks all images until ctx ends. why says what may have damaged them.
 func (k *Checker) InBackground(ctx context.Context, why string) {
 	k.logger.Info(why, "images", len(k.disk.DB.State().Images))
-	r, err := k.Check(ctx, true)
+	r, err := k.check(ctx, true)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:

@@ -244,8 +244,8 @@ func (p *Puller) setRefusal(manifest digest.Digest, err error) {
 // maxRefusals bounds how many images that cannot run are remembered.
 const maxRefusals = 256
 
-// FetchVariant fetches a manifest that a known target has an entry for, without
-// credentials: those came with the pull and are not kept.
+// FetchVariant fetches a manifest that a known target has an entry for, and the target's own
+// document if it is missing, without credentials: those came with the pull and are not kept.
 func (p *Puller) FetchVariant(ctx context.Context, t store.Target, entry ocispec.Descriptor) (catalog.Image, error) {
 	if err := p.refusal(entry.Digest); err != nil {
 		return catalog.Image{}, err
@@ -261,6 +261,10 @@ func (p *Puller) FetchVariant(ctx context.Context, t store.Target, entry ocispec
 		}
 		x := p.session(remote, n.Repo, t.Digest, nil)
 		defer x.Close()
+		if _, err := x.Document(ctx, t.Root); err != nil {
+			x.giveUp(ctx, err)
+			return pulled{}, err
+		}
 		img, err := x.image(ctx, entry)
 		if errdefs.IsInvalidArgument(err) && ctx.Err() == nil {
 			p.setRefusal(entry.Digest, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/store"
@@ -40,9 +41,9 @@ func (r *run) siblings(blobs []ocispec.Descriptor) map[digest.Digest][]string {
 func holders(st *store.State, blob digest.Digest) []store.Target {
 	var out []store.Target
 	for _, t := range st.Targets {
-		for _, id := range t.Images {
+		for m, id := range t.Images {
 			img := st.Images[id]
-			if img.Config.Digest == blob || slices.ContainsFunc(img.Layers, func(l ocispec.Descriptor) bool { return l.Digest == blob }) {
+			if img.Config.Digest == blob || slices.ContainsFunc(t.LayersOf(m, img), func(l ocispec.Descriptor) bool { return l.Digest == blob }) {
 				out = append(out, t)
 				break
 			}
@@ -124,6 +125,9 @@ func (r *run) fetch(ctx context.Context, b ocispec.Descriptor) error {
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if err = space.Explain(r.p.Disk.Root, err); errdefs.IsResourceExhausted(err) {
+			return fmt.Errorf("fetch layer %s again, which is not kept compressed: %w", b.Digest, err)
 		}
 		last = err
 	}

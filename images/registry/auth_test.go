@@ -356,7 +356,7 @@ func TestChallengeAfterARedirectOutOfTLS(t *testing.T) {
 	}
 	var shown []string
 	e := r.endpoints[0]
-	for _, c := range []*http.Client{e.client, e.elsewhere, e.tokens} {
+	for _, c := range []*http.Client{e.here.asks, e.here.stores, e.elsewhere.asks, e.elsewhere.stores, e.tokens} {
 		c.Transport = roundTrip(func(req *http.Request) (*http.Response, error) {
 			if a := req.Header.Get("Authorization"); a != "" {
 				shown = append(shown, req.URL.String()+" "+a)

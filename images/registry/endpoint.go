@@ -24,13 +24,27 @@ const maxToken = 1 << 20
 // endpoint is one server that may have a repository's content, as one pull sees it.
 type endpoint struct {
 	hosts.Config
-	ns     string // sent along, so that a mirror of several registries knows which is meant
-	client *http.Client
-	auth   *authorizer
+	ns   string // sent along, so that a mirror of several registries knows which is meant
+	auth *authorizer
 	// answered is set once it has said anything.
 	answered atomic.Bool
-	// elsewhere is for where it redirects to, tokens for its token server.
-	elsewhere, tokens *http.Client
+	// here is for the server itself, elsewhere for where it redirects to, tokens for its token server.
+	here, elsewhere clients
+	tokens          *http.Client
+}
+
+// clients ask one server.
+type clients struct {
+	asks   *http.Client
+	stores *http.Client // waits longer for an answer
+}
+
+// of is the client for a call: before a server answers a PUT, it stores what was sent.
+func (c clients) of(method string) *http.Client {
+	if method == http.MethodPut {
+		return c.stores
+	}
+	return c.asks
 }
 
 func (c *Client) newEndpoint(h hosts.Config, domain string) (*endpoint, error) {
@@ -46,12 +60,15 @@ func (c *Client) newEndpoint(h hosts.Config, domain string) (*endpoint, error) {
 	}
 	paced := func(t *http.Transport) http.RoundTripper { return pacedTransport{t, c.pacer} }
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	over := func(t transports) clients {
+		return clients{&http.Client{Transport: paced(t.asks), CheckRedirect: stay}, &http.Client{Transport: paced(t.stores), CheckRedirect: stay}}
+	}
 	e := &endpoint{
 		Config:    h,
-		client:    &http.Client{Transport: paced(t), CheckRedirect: stay},
-		elsewhere: &http.Client{Transport: paced(elsewhere), CheckRedirect: stay},
+		here:      over(t),
+		elsewhere: over(elsewhere),
 		tokens: &http.Client{
-			Transport:     tokenTransport{paced(t), h.Scheme == "https"},
+			Transport:     tokenTransport{paced(t.asks), h.Scheme == "https"},
 			CheckRedirect: sameHostOnly,
 			Timeout:       c.options.ConnectTimeout + c.options.StallTimeout,
 		},
@@ -94,7 +111,7 @@ func (t tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // transportFor returns the connections to servers with a configuration. Pulls
 // share them, as long as the configuration and its files stay what they are.
-func (c *Client) transportFor(h hosts.Config) (*http.Transport, error) {
+func (c *Client) transportFor(h hosts.Config) (transports, error) {
 	if !h.HasSettings() {
 		return c.plain, nil
 	}
@@ -110,15 +127,15 @@ func (c *Client) transportFor(h hosts.Config) (*http.Transport, error) {
 	}
 	conf, err := h.TLS.Config()
 	if err != nil {
-		return nil, err
+		return transports{}, err
 	}
 	if len(c.transports) >= maxTransports {
 		for _, t := range c.transports {
-			t.CloseIdleConnections()
+			t.close()
 		}
 		clear(c.transports)
 	}
-	t := c.newTransport(conf, dial)
+	t := c.newTransports(conf, dial)
 	c.transports[key] = t
 	return t, nil
 }
@@ -126,8 +143,16 @@ func (c *Client) transportFor(h hosts.Config) (*http.Transport, error) {
 // maxTransports bounds what is kept of configurations of the past.
 const maxTransports = 64
 
-func (c *Client) newTransport(conf *tls.Config, dial time.Duration) *http.Transport {
-	return &http.Transport{
+// transports are the connections of clients.
+type transports struct{ asks, stores *http.Transport }
+
+func (t transports) close() {
+	t.asks.CloseIdleConnections()
+	t.stores.CloseIdleConnections()
+}
+
+func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports {
+	t := &http.Transport{
 		Proxy:                  c.proxyFor,
 		DialContext:            (&net.Dialer{Timeout: dial, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:        conf,
@@ -141,6 +166,9 @@ func (c *Client) newTransport(conf *tls.Config, dial time.Duration) *http.Transp
 		DisableCompression: true,
 		ReadBufferSize:     64 << 10,
 	}
+	stores := t.Clone()
+	stores.ResponseHeaderTimeout = c.options.StoreTimeout
+	return transports{t, stores}
 }
 
 func (c *Client) proxyFor(req *http.Request) (*url.URL, error) { return c.proxy(req.URL) }

@@ -34,7 +34,8 @@ func FuzzChallenge(f *testing.F) {
 			resp.Request = req
 			return resp, nil
 		})
-		e.client, e.elsewhere, e.tokens = &http.Client{Transport: rt}, &http.Client{Transport: rt}, &http.Client{Transport: rt}
+		through := &http.Client{Transport: rt}
+		e.here, e.elsewhere, e.tokens = clients{through, through}, clients{through, through}, through
 		e.auth = newAuthorizer(e, credentials.Login{User: "u", Secret: "s3cr3t"})
 		c := New(fast(Options{Retries: -1}))
 		defer c.Close()

@@ -445,7 +445,7 @@ func TestHostileRegistryAtAPush(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, host := newPushed(t)
 			p.front = tt.front
-			o := Options{StallTimeout: 300 * time.Millisecond}
+			o := Options{StallTimeout: 300 * time.Millisecond, StoreTimeout: 300 * time.Millisecond}
 			if strings.Contains(name, "bytes") {
 				o.Chunk = 1 << 20
 			}
@@ -626,5 +626,96 @@ func TestPushIsInterrupted(t *testing.T) {
 	b, _ := blobToPush(string(bytes.Repeat([]byte("x"), 8<<20)))
 	if _, err := p.repository(t, host, Options{}, Credentials{}).PushBlob(ctx, b); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// A registry may take its time to store a blob or a manifest: it is not sent again, and who asks
+// for something else is not made to wait. It is bounded too.
+func TestPushToASlowStore(t *testing.T) {
+	p, host := newPushed(t)
+	var mu sync.Mutex
+	puts := 0
+	p.front = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			mu.Lock()
+			puts++
+			mu.Unlock()
+			data, err := io.ReadAll(r.Body)
+			if err != nil {
+				return true
+			}
+			r.Body = io.NopCloser(bytes.NewReader(data))
+			time.Sleep(600 * time.Millisecond)
+		}
+		return false
+	}
+	for name, chunk := range map[string]int64{"in one request": 0, "in chunks": 1 << 20} {
+		b, _ := blobToPush(strings.Repeat(name, 1<<18))
+		o := Options{StallTimeout: 200 * time.Millisecond, StoreTimeout: time.Minute, Chunk: chunk}
+		if _, err := p.repository(t, host, o, Credentials{}).PushBlob(t.Context(), b); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: manifestDigest, Size: int64(len(manifest))}
+	o := Options{StallTimeout: 200 * time.Millisecond, StoreTimeout: time.Minute}
+	if err := p.repository(t, host, o, Credentials{}).PushManifest(t.Context(), desc, []byte(manifest), "v1"); err != nil {
+		t.Error(err)
+	}
+	if puts != 3 {
+		t.Errorf("%d requests stored 3 things", puts)
+	}
+	b, _ := blobToPush("for ever")
+	o.StoreTimeout, o.Retries = 200*time.Millisecond, -1
+	if _, err := p.repository(t, host, o, Credentials{}).PushBlob(t.Context(), b); !unavailable(err) {
+		t.Errorf("without an answer: %v", err)
+	}
+}
+
+// An upload that goes back and forth, and one of which each chunk is taken in the smallest pieces,
+// end.
+func TestPushThatDoesNotAdvance(t *testing.T) {
+	for name, have := range map[string]func(n int, sent int64) (code int, end int64){
+		"forth and back": func(n int, sent int64) (int, int64) {
+			if n%2 == 0 {
+				return http.StatusServiceUnavailable, 0
+			}
+			return http.StatusAccepted, sent
+		},
+		"byte by byte": func(n int, _ int64) (int, int64) { return http.StatusAccepted, int64(n) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, host := newPushed(t)
+			n := 0
+			p.front = func(w http.ResponseWriter, r *http.Request) bool {
+				sent, _ := io.Copy(io.Discard, r.Body)
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				w.Header().Set("Location", "/v2/app/blobs/uploads/x")
+				switch r.Method {
+				case http.MethodPost:
+					w.WriteHeader(http.StatusAccepted)
+				case http.MethodGet:
+					w.WriteHeader(http.StatusNoContent)
+				case http.MethodPatch:
+					n++
+					code, end := have(n, sent)
+					w.Header().Set("Range", fmt.Sprintf("0-%d", end-1))
+					w.WriteHeader(code)
+				default:
+					return false
+				}
+				return true
+			}
+			b, _ := blobToPush(strings.Repeat("x", 3<<20))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := p.repository(t, host, Options{Chunk: 1 << 20}, Credentials{}).PushBlob(ctx, b)
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("%v", err)
+			}
+			if n := len(p.asked()); n > 200 {
+				t.Errorf("%d requests", n)
+			}
+		})
 	}
 }

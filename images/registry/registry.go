@@ -29,7 +29,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -49,6 +48,7 @@ import (
 const (
 	DefaultConnectTimeout = 30 * time.Second
 	DefaultStallTimeout   = time.Minute
+	DefaultStoreTimeout   = 10 * time.Minute
 	DefaultRetries        = 5
 	DefaultMaxRetryAfter  = 2 * time.Minute
 	DefaultMaxFetches     = 8
@@ -81,6 +81,9 @@ type Options struct {
 	ConnectTimeout time.Duration
 	// StallTimeout ends a request that brings no byte for so long.
 	StallTimeout time.Duration
+	// StoreTimeout is how long a registry may take to answer once all of a blob or manifest was sent:
+	// it checks and moves what it has got.
+	StoreTimeout time.Duration
 	// Retries is how often in a row a request is retried; negative is never.
 	Retries int
 	// MaxRetryAfter is the longest Retry-After that is waited for; a longer one counts as a refusal.
@@ -108,6 +111,7 @@ func (o Options) withDefaults() Options {
 		value time.Duration
 	}{
 		{&o.ConnectTimeout, DefaultConnectTimeout}, {&o.StallTimeout, DefaultStallTimeout}, {&o.MaxRetryAfter, DefaultMaxRetryAfter},
+		{&o.StoreTimeout, DefaultStoreTimeout},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
@@ -149,8 +153,8 @@ type Client struct {
 	parts   *partPool
 
 	mu         sync.Mutex
-	transports map[string]*http.Transport // by transportKey
-	plain      *http.Transport            // to servers without a configuration
+	transports map[string]transports // by transportKey
+	plain      transports            // to servers without a configuration
 }
 
 // New returns a Client. It does not touch the network. Proxies are those of the
@@ -163,9 +167,9 @@ func New(o Options) *Client {
 		pacer:      newPacer(o.Sleep, o.MaxRetryAfter),
 		turns:      newTurns(o.MaxFetches),
 		parts:      newPartPool(o.RangeSize, o.RangeMemory),
-		transports: make(map[string]*http.Transport),
+		transports: make(map[string]transports),
 	}
-	c.plain = c.newTransport(nil, o.ConnectTimeout)
+	c.plain = c.newTransports(nil, o.ConnectTimeout)
 	return c
 }
 
@@ -174,9 +178,9 @@ func (c *Client) Close() {
 	c.turns.stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.plain.CloseIdleConnections()
+	c.plain.close()
 	for _, t := range c.transports {
-		t.CloseIdleConnections()
+		t.close()
 	}
 }
 

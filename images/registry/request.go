@@ -220,12 +220,12 @@ func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Re
 // send sends a request and follows redirects. Another server sees neither
 // credentials nor the headers that are configured for this one.
 func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
-	client := e.client
+	server := e.here
 	if !e.is(req.URL) {
-		client = e.elsewhere
+		server = e.elsewhere
 	}
 	for hops := 0; ; hops++ {
-		resp, err := client.Do(req)
+		resp, err := server.of(req.Method).Do(req)
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +252,7 @@ func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
 		if to.Host == req.URL.Host && to.Scheme == req.URL.Scheme {
 			next.Header = req.Header
 		} else {
-			client = e.elsewhere
+			server = e.elsewhere
 			next.Header.Set("User-Agent", userAgent)
 			for _, k := range []string{"Accept", "Range", "Content-Type", "Content-Range"} {
 				if v := req.Header.Get(k); v != "" {

@@ -326,3 +326,23 @@ func (c *Collector) Forget(ids ...string) error {
 	}
 	return c.disk.DB.Update(func(tx *store.Tx) error { tx.Forget(ids...); return nil })
 }
+
+// ForgetTargets removes targets with the tags that led to them alone, and the images that have no
+// other name; what those consist of stays until the next sweep.
+func (c *Collector) ForgetTargets(names ...string) error {
+	return c.disk.DB.Update(func(tx *store.Tx) error {
+		before := maps.Clone(tx.Images)
+		for _, name := range names {
+			tx.ForgetTarget(name)
+		}
+		for id, img := range before {
+			if _, still := tx.Images[id]; still {
+				continue
+			}
+			for _, d := range img.Modules() {
+				c.modules.setKnown(d, false)
+			}
+		}
+		return nil
+	})
+}

@@ -160,6 +160,27 @@ func (tx *Tx) Forget(ids ...string) {
 	}
 }
 
+// ForgetTarget removes a target and the tags that led to it alone, with the images that have no
+// other name.
+func (tx *Tx) ForgetTarget(name string) {
+	t, ok := tx.Targets[name]
+	if !ok {
+		return
+	}
+	tx.targets.remove(name)
+	for name, tag := range tx.Tags {
+		points := slices.DeleteFunc(slices.Clone(tag.Points), func(p Point) bool { return tag.Repo == t.Repo && p.Digest == t.Digest })
+		switch {
+		case len(points) == 0:
+			tx.tags.remove(name)
+		case len(points) < len(tag.Points):
+			tag.Points = points
+			tx.tags.put(name, tag)
+		}
+	}
+	tx.forgetUnheld(t.imageIDs())
+}
+
 // without returns a target that lacks some images. It shares no map with t if there are any.
 func (t Target) without(gone func(id string) bool) Target {
 	had := t.Images

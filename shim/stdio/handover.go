@@ -59,6 +59,9 @@ func (s *Streams) Ends() map[string]*os.File {
 // An end that is missing is closed: that of an input, because it was ended; others are lost.
 func Adopt(cfg Config, ends map[string]*os.File) (_ *Streams, err error) {
 	s := &Streams{log: cfg.Logger, cfg: cfg, drained: make(chan struct{})}
+	if cfg.AwaitAttach {
+		s.gate = newGate()
+	}
 	taken := map[string]bool{}
 	take := func(name string) *os.File {
 		taken[name] = true

@@ -151,3 +151,34 @@ func TestAdoptedEndsThatAreMissing(t *testing.T) {
 		s.Close()
 	}
 }
+
+// Output that nobody was attached to before waits for an attacher of the successor's too.
+func TestAdoptedStreamsAwait(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "0.log")
+	cfg := Config{Stdout: Scheme + log, Logger: slog.New(slog.DiscardHandler), AwaitAttach: true}
+	dead, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, out, _, _ := dead.Child()
+	fd, err := unix.Dup(int(out.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.NewFile(uintptr(fd), "stdout")
+	ends := copiesOf(t, dead.Ends())
+	dead.Close()
+	s, err := Adopt(cfg, ends)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	s.Start(nil)
+	io.WriteString(stdout, "first\n")
+	r := hear(t, s)
+	stdout.Close()
+	if got, err := io.ReadAll(r); err != nil || string(got) != "first\n" {
+		t.Errorf("the attacher got %q, %v", got, err)
+	}
+	wait(t, "drain", s.Drained())
+}

@@ -144,6 +144,7 @@ func (s successor) adopter(left *handoff.Remains, r *createRequest, t bundle.Tas
 		return nil, nil, err
 	}
 	r.streams.Limits = b.Facts.LogLimits
+	r.streams.AwaitAttach = b.Facts.AwaitAttach && t.Stage != bundle.Started // else somebody was attached
 	if len(r.rootfs) > 0 {
 		b.Rootfs = filepath.Join(b.Path, bundle.RootfsName)
 	}

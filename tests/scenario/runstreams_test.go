@@ -17,9 +17,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 // run is `sunaba run` with the node's server, or with one of its own.
@@ -158,18 +160,6 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mode is the mode of the terminal, as it was set last.
-func (term *terminal) mode() unix.Termios {
-	term.t.Helper()
-	var mode *unix.Termios
-	var err error
-	raw := must(term.master.SyscallConn())
-	if cerr := raw.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }); cerr != nil || err != nil {
-		term.t.Fatal(cerr, err)
-	}
-	return *mode
-}
-
 // code is the exit code of what runs under the terminal.
 func (term *terminal) code() int {
 	term.t.Helper()
@@ -184,11 +174,11 @@ func TestRunTerminal(t *testing.T) {
 	for _, r := range m.streamRuns(t) {
 		t.Run(r.name, func(t *testing.T) {
 			held := openTerminal(t, exec.CommandContext(t.Context(), "true"), 99, 44)
-			before := held.mode()
+			before := pty.Mode(t, held.master)
 			held.ends()
 			term := openTerminal(t, r.command(t, "-it", "prompt"), 99, 44)
 			term.shows("> ")
-			if term.mode().Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != 0 {
+			if pty.Mode(t, term.master).Lflag&(unix.ISIG|unix.ICANON|unix.ECHO) != 0 {
 				t.Error("keys are not passed on as they are typed")
 			}
 			term.types("hello\r")
@@ -197,8 +187,8 @@ func TestRunTerminal(t *testing.T) {
 			if code := term.code(); code != 6 {
 				t.Errorf("exit code %d:\n%s", code, term.text())
 			}
-			if term.mode() != before {
-				t.Errorf("the terminal's mode is %+v, was %+v", term.mode(), before)
+			if pty.Mode(t, term.master) != before {
+				t.Errorf("the terminal's mode is %+v, was %+v", pty.Mode(t, term.master), before)
 			}
 		})
 	}
@@ -219,39 +209,143 @@ func TestRunTerminal(t *testing.T) {
 			t.Errorf("exit code %d:\n%s", code, term.text())
 		}
 	})
+	for _, handler := range []string{"runc", "crun"} {
+		shell := streamRun{server: []string{"--socket", m.Socket, "--handler", handler}, what: here.what}
+		t.Run("job control, "+handler, func(t *testing.T) {
+			term := openTerminal(t, shell.command(t, "-it", "exec sh -i"), 99, 44)
+			term.shows("# ")
+			term.types(`sh -c 'trap "echo aga""in" CONT; echo rea""dy; while :; do usleep 10000; done'` + "\r")
+			term.shows("ready")
+			term.types("\x1a")
+			term.shows("Stopped")
+			term.types("fg\r")
+			term.shows("again")
+			term.types("\x03")
+			term.types("echo it ended with $?\r")
+			term.shows("it ended with 130\r\n")
+			term.types("exit 4\r")
+			if code := term.code(); code != 4 {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+		})
+	}
+	// A guest knows no signals: keys do what they do to a program that handles none.
+	guest := m.streamRuns(t)[1]
+	for _, c := range []struct {
+		mode, shows, key string
+		code             int
+	}{{"prompt", "> ", "\x03", 130}, {"spin", "spinning", "\x03", 130}, {"spin", "spinning", "\x1c", 131}} {
+		t.Run(fmt.Sprintf("guest, %s, key %q", c.mode, c.key), func(t *testing.T) {
+			term := openTerminal(t, guest.command(t, "-it", c.mode), 99, 44)
+			term.shows(c.shows)
+			term.types("\x1a") // Ctrl-Z does nothing
+			term.types(c.key)
+			if code := term.code(); code != c.code || strings.Contains(term.text(), "goroutine") {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+		})
+	}
 	for name, signal := range map[string]syscall.Signal{"terminated": syscall.SIGTERM, "hung up": syscall.SIGHUP} {
 		t.Run(name, func(t *testing.T) {
 			term := openTerminal(t, here.command(t, "-it", `trap "echo asked; exit 9" TERM; echo ready; while :; do usleep 10000; done`), 99, 44)
-			before := term.mode()
+			before := pty.Mode(t, term.master)
 			term.shows("ready")
 			if err := term.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
 			code := term.code()
-			if code != 9 || !strings.Contains(term.text(), "asked\r\n") || term.mode() != before {
-				t.Errorf("exit code %d, the terminal's mode is as before: %v\n%s", code, term.mode() == before, term.text())
+			if code != 9 || !strings.Contains(term.text(), "asked\r\n") || pty.Mode(t, term.master) != before {
+				t.Errorf("exit code %d, the terminal's mode is as before: %v\n%s", code, pty.Mode(t, term.master) == before, term.text())
 			}
 		})
 	}
-	t.Run("server killed", func(t *testing.T) {
-		term := openTerminal(t, here.command(t, "-it", "echo ready; while :; do usleep 10000; done"), 99, 44)
-		before := term.mode()
-		term.shows("ready")
-		if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		term.shows("the connection with container \"c\" is lost")
-		if !node.Within(node.Patience, func() bool { return term.mode() == before }) {
-			t.Error("the terminal's mode is not as before")
-		}
-		if err := m.StartDaemon(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-		if code := term.code(); code != 125 {
-			t.Errorf("exit code %d:\n%s", code, term.text())
-		}
-		if pods := m.Pods(); len(pods) > 0 {
-			t.Errorf("pods %q are left", pods)
-		}
-	})
+}
+
+// A `sunaba run` whose server is killed ends and says so, restores the terminal, and removes its
+// pod once there is a server again.
+func TestRunServerKilled(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	runs := m.streamRuns(t)
+	for _, c := range []struct {
+		flags string
+		run   streamRun
+	}{{"-it", runs[0]}, {"-t", runs[0]}, {"-i", runs[1]}} {
+		t.Run(c.run.name+" "+c.flags, func(t *testing.T) {
+			m := m.in(t)
+			held := openTerminal(t, exec.CommandContext(t.Context(), "true"), 99, 44)
+			before := pty.Mode(t, held.master)
+			held.ends()
+			term := openTerminal(t, c.run.command(t, c.flags, "prompt"), 99, 44)
+			term.shows("> ")
+			if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			term.shows("\" is lost: ")
+			if !node.Within(node.Patience, func() bool { return pty.Mode(t, term.master) == before }) {
+				t.Error("the terminal's mode is not as before")
+			}
+			if err := m.StartDaemon(context.WithoutCancel(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if code := term.code(); code != 125 {
+				t.Errorf("exit code %d:\n%s", code, term.text())
+			}
+			m.noPods()
+		})
+	}
+}
+
+// A `sunaba run` whose container's shim dies ends and says so: where a successor runs the container
+// on, bytes that were on their way are lost; without one the container's end is told.
+func TestRunShimKilled(t *testing.T) {
+	for _, scope := range []struct {
+		name, says string
+		code       int
+		start      func(t *testing.T) *machine
+	}{
+		{"shared shim", "is lost: ", 125, func(t *testing.T) *machine { return start(t) }},
+		{"own shim", "ended with code 255", 255, startOwn},
+	} {
+		t.Run(scope.name, func(t *testing.T) {
+			m := scope.start(t)
+			m.pull(world.Busybox)
+			for _, r := range m.streamRuns(t)[:2] {
+				for _, flags := range []string{"-i", "-t", "-it"} {
+					t.Run(r.name+" "+flags, func(t *testing.T) {
+						term := openTerminal(t, r.command(t, flags, "prompt"), 99, 44)
+						term.shows("> ")
+						before := pty.Mode(t, term.master)
+						p := m.in(t).runningPod()
+						p.kill9(p.shim())
+						if code, text := term.code(), term.text(); code != scope.code || !strings.Contains(text, scope.says) {
+							t.Errorf("exit code %d, want %d with %q:\n%s", code, scope.code, scope.says, text)
+						}
+						if flags == "-it" && pty.Mode(t, term.master) == before {
+							t.Error("the terminal's mode was not restored")
+						}
+						p.noPods()
+					})
+				}
+			}
+		})
+	}
+}
+
+// runningPod is the only pod of the machine.
+func (m *machine) runningPod() *pod {
+	m.t.Helper()
+	list, err := m.ListPodSandbox(m.t.Context(), &runtime.ListPodSandboxRequest{})
+	if err != nil || len(list.Items) != 1 {
+		m.t.Fatal(list, err)
+	}
+	return &pod{machine: m, id: list.Items[0].Id, handler: list.Items[0].RuntimeHandler}
+}
+
+func (m *machine) noPods() {
+	m.t.Helper()
+	list, err := m.ListPodSandbox(m.t.Context(), &runtime.ListPodSandboxRequest{})
+	if err != nil || len(list.Items) > 0 {
+		m.t.Errorf("pods are left: %v, %v", list, err)
+	}
 }

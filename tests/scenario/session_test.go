@@ -12,19 +12,18 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 // transports are those of crictl: SPDY, and WebSocket in the newest protocols.
@@ -127,24 +126,7 @@ type terminal struct {
 
 func openTerminal(t *testing.T, cmd *exec.Cmd, width, height uint16) *terminal {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	var number int
-	raw := must(master.SyscallConn())
-	if cerr := raw.Control(func(fd uintptr) {
-		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
-			number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
-		}
-	}); cerr != nil || err != nil {
-		t.Fatal(cerr, err)
-	}
-	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	master, slave := pty.Open(t)
 	defer slave.Close()
 	term := &terminal{t: t, master: master, cmd: cmd, ended: make(chan error, 1)}
 	term.resize(width, height)
@@ -171,13 +153,7 @@ func openTerminal(t *testing.T, cmd *exec.Cmd, width, height uint16) *terminal {
 
 func (term *terminal) resize(width, height uint16) {
 	term.t.Helper()
-	var err error
-	raw := must(term.master.SyscallConn())
-	if cerr := raw.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width})
-	}); cerr != nil || err != nil {
-		term.t.Fatal(cerr, err)
-	}
+	pty.Resize(term.t, term.master, width, height)
 }
 
 func (term *terminal) text() string {

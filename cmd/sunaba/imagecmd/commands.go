@@ -278,7 +278,7 @@ func checkImages(ctx context.Context, cmd *cli.Command, store control.Store) err
 		return err
 	}
 	for _, d := range report.Damaged {
-		if !d.Repaired && !d.Dropped {
+		if !d.Repaired || len(d.Lost) > 0 {
 			return usage.Exit(1)
 		}
 	}

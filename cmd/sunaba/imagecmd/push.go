@@ -2,14 +2,19 @@ package imagecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/urfave/cli/v3"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/control"
 	show "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/images/reference"
 )
 
 func pushFormats() output.Formats {
@@ -18,7 +23,9 @@ func pushFormats() output.Formats {
 
 func (o Options) push() *cli.Command {
 	c := o.command("push", "push an image to a registry", "NAME or ID [NAME[:TAG]]", pushImage, pushFormats().Flag(), jsonFlag(), credsFlag(),
-		&cli.BoolFlag{Name: "all-platforms", Usage: "fail if variants of the image are neither on this node nor in the registry"})
+		&cli.BoolFlag{Name: "all-platforms", Usage: "fail if variants of the image are neither on this node nor in the registry"},
+		&cli.BoolFlag{Name: "all-tags", Aliases: []string{"a"}, Usage: "push all tags of a repository, which NAME is then"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print nothing except the names that were pushed"})
 	c.Description = "Pushes the image under its own name, or under the second one. A name pushes all variants that are on this node, with\n" +
 		"their index; an id that variant alone. Of an index with variants that are neither here nor in the registry, those that\n" +
 		"are here are pushed, and the others are named. Only what the registry lacks is sent."
@@ -33,24 +40,79 @@ func pushImage(ctx context.Context, cmd *cli.Command, store control.Store) error
 	if err != nil {
 		return err
 	}
+	sources := []string{cmd.Args().First()}
+	if cmd.Bool("all-tags") {
+		if cmd.NArg() == 2 {
+			return errors.New("images push: with --all-tags there is no second name")
+		}
+		if sources, err = tagsOf(ctx, store, sources[0]); err != nil {
+			return err
+		}
+	}
 	auth, err := credentials(cmd)
 	if err != nil {
 		return err
 	}
-	source := cmd.Args().First()
-	progress := show.NewProgress(cmd.Root().ErrWriter, source)
-	pushed, err := store.Push(ctx, images.PushRequest{
-		Source: source, Dest: cmd.Args().Get(1), All: cmd.Bool("all-platforms"), Auth: auth, Progress: progress.Show,
-	})
-	progress.End()
+	for _, source := range sources {
+		req := images.PushRequest{Source: source, Dest: cmd.Args().Get(1), All: cmd.Bool("all-platforms"), Auth: auth}
+		if err := pushOne(ctx, cmd, store, req, format); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tagsOf are the names with a tag of this node that a repository has, sorted.
+func tagsOf(ctx context.Context, store control.Store, repository string) ([]string, error) {
+	n, err := reference.Parse(repository)
+	if err != nil {
+		return nil, err
+	}
+	if n.Digest != "" || strings.Contains(repository[strings.LastIndexByte(repository, '/')+1:], ":") {
+		return nil, fmt.Errorf("images push: with --all-tags %q is to be a repository, without tag and digest", repository)
+	}
+	all, err := store.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var tags []string
+	for _, img := range all {
+		for _, name := range img.RepoTags {
+			if of, err := reference.Parse(name); err == nil && of.Repo == n.Repo && !slices.Contains(tags, name) {
+				tags = append(tags, name)
+			}
+		}
+	}
+	if len(tags) == 0 {
+		return nil, fmt.Errorf("push images of %q: no tag of it is on this node: %w", repository, errdefs.ErrNotFound)
+	}
+	slices.Sort(tags)
+	return tags, nil
+}
+
+func pushOne(ctx context.Context, cmd *cli.Command, store control.Store, req images.PushRequest, format string) error {
+	quiet := cmd.Bool("quiet")
+	var progress *show.Progress
+	if !quiet {
+		progress = show.NewProgress(cmd.Root().ErrWriter, req.Source)
+		req.Progress = progress.Show
+	}
+	pushed, err := store.Push(ctx, req)
+	if !quiet {
+		progress.End()
+	}
 	if ctx.Err() != nil { // a server's answer that was not awaited says nothing else
-		return fmt.Errorf("push %q: %w", source, ctx.Err())
+		return fmt.Errorf("push %q: %w", req.Source, ctx.Err())
 	}
 	if err != nil {
 		return err
 	}
 	for _, left := range pushed.Omitted {
 		fmt.Fprintln(cmd.Root().ErrWriter, "sunaba: left out, since it is neither on this node nor in the registry:", left)
+	}
+	if quiet && !output.ForPrograms(format) {
+		_, err := fmt.Fprintln(cmd.Root().Writer, pushed.Name)
+		return err
 	}
 	return show.Pushed(cmd.Root().Writer, pushed, format)
 }

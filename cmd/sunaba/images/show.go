@@ -204,10 +204,14 @@ func Report(w io.Writer, r images.CheckReport, asJSON bool) error {
 			fmt.Fprintf(w, "    %s\n", what)
 		}
 		switch {
+		case d.Dropped:
+			fmt.Fprintf(w, "    dropped: %s\n", d.Why)
+			fmt.Fprintln(w, "    to do: sunaba images pull, by one of its names, once its registry answers; or sunaba images import of an archive of it")
+		case len(d.Lost) > 0:
+			fmt.Fprintf(w, "    lost its names %s: %s\n", strings.Join(d.Lost, ", "), d.Why)
+			fmt.Fprintf(w, "    to do: sunaba images pull, by these names, once their registry answers; or sunaba images tag %s\n", shortID(d.Image))
 		case d.Repaired:
 			fmt.Fprintln(w, "    fetched again")
-		case d.Dropped:
-			fmt.Fprintf(w, "    dropped, the next pull brings it: %s\n", d.Why)
 		default:
 			fmt.Fprintln(w, "    to do: sunaba images check --repair")
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
 	podobjects "github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/terminal"
+	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 )
@@ -155,7 +157,7 @@ func (a *attached) start(id, name string, over *streamsEnd, startErr error) {
 		case errors.Is(err, syscall.EPIPE): // nobody reads the output any more
 			a.hangup()
 			err = nil
-		case errdefs.IsUnknown(err): // the container has closed its outputs, and may still run
+		case errdefs.IsUnknown(err) && !shimDied(err): // the container has closed its outputs, and may still run
 			a.say("container %s: %v", name, err)
 			err = nil
 		case err != nil:
@@ -164,6 +166,9 @@ func (a *attached) start(id, name string, over *streamsEnd, startErr error) {
 		a.end(over, err)
 	}()
 }
+
+// shimDied says whether streams have ended because the container has another shim.
+func shimDied(err error) bool { return strings.Contains(err.Error(), session.ErrShimDied.Error()) }
 
 // takePart carries the streams until they end.
 func (a *attached) takePart(id string) (err error) {

@@ -3,18 +3,16 @@ package foreign
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/fakecri"
 )
 
 // uid is that of no pod of the machine.
@@ -71,17 +69,7 @@ func (s *server) RemovePodSandbox(_ context.Context, q *runtime.RemovePodSandbox
 
 func connect(t *testing.T, s *server) Server {
 	t.Helper()
-	listener, g := bufconn.Listen(1<<20), grpc.NewServer()
-	runtime.RegisterRuntimeServiceServer(g, s)
-	go func() { _ = g.Serve(listener) }()
-	t.Cleanup(g.Stop)
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	c, err := New(t.Context(), conn)
+	c, err := New(t.Context(), fakecri.Connect(t, s))
 	if err != nil {
 		t.Fatal(err)
 	}

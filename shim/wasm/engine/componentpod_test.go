@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 // A component's files are those of its user, and mounts keep their flags.
@@ -97,7 +98,7 @@ func TestMemoryOfComponents(t *testing.T) {
 
 // A component sees its terminal.
 func TestTerminalOfComponents(t *testing.T) {
-	master, slave := openTerminal(t)
+	master, slave := pty.Open(t)
 	b := newBench(t, "component", "terminals")
 	b.joinNetwork()
 	b.io = shim.IO{Stdin: slave, Stdout: slave, Stderr: slave, Terminal: true, Console: master}
@@ -192,8 +193,8 @@ func TestStopOfComponents(t *testing.T) {
 	}
 }
 
-// A component serves datagrams and reaches others by TCP and UDP, in its pod's network, by names that
-// the pod's files have.
+// A component serves datagrams and reaches others by TCP and UDP, in its pod's network, by names
+// that the pod's files have.
 func TestNetworkOfComponents(t *testing.T) {
 	p := newPod(t)
 	server := newBench(t, "component", "udp")

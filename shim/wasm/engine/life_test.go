@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 func TestTrap(t *testing.T) {
@@ -286,29 +288,8 @@ func TestStaleEntryIsMadeAgain(t *testing.T) {
 	}
 }
 
-// openTerminal opens a terminal.
-func openTerminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	return master, slave
-}
-
 func TestTerminal(t *testing.T) {
-	master, slave := openTerminal(t)
+	master, slave := pty.Open(t)
 	b := newBench(t, "suite", "cat")
 	b.io = shim.IO{Stdin: slave, Stdout: slave, Stderr: slave, Terminal: true, Console: master}
 	c, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
@@ -334,6 +315,42 @@ func TestTerminal(t *testing.T) {
 	got, err := io.ReadAtLeast(master, text, len("line\r\nline\r\n")) // the echo and the answer
 	if err != nil || !strings.HasPrefix(string(text[:got]), "line\r\nline\r\n") {
 		t.Errorf("terminal shows %q, %v", text[:got], err)
+	}
+}
+
+// TestTerminalKeys types keys that end programs: a guest ends with the signal's code, and one that
+// listens by itself.
+func TestTerminalKeys(t *testing.T) {
+	for _, test := range []struct {
+		bench func() *bench
+		key   string
+		code  uint32
+	}{
+		{func() *bench { return newBench(t, "suite", "cat") }, "\x1a\x03", 130},
+		{func() *bench { return newBench(t, "suite", "cat") }, "\x1c", 131},
+		{func() *bench {
+			b := newBench(t, "greeter")
+			b.inPod(newPod(t))
+			b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 8080}}
+			return b
+		}, "\x03", 0},
+	} {
+		master, slave := pty.Open(t)
+		b := test.bench()
+		b.io = shim.IO{Stdin: slave, Stdout: slave, Stderr: slave, Terminal: true, Console: master}
+		c, err := b.engine.Create(t.Context(), b.bundle, b.io, shim.Options{})
+		slave.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, c.Init())
+		if _, err := master.WriteString(test.key); err != nil {
+			t.Fatal(err)
+		}
+		if exit := ended(t, c.Init()); exit.Code != test.code {
+			t.Errorf("%q: exit %+v, want %d", test.key, exit, test.code)
+		}
+		b.delete(c)
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero/sys"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
@@ -34,6 +36,7 @@ func (p *process) processors() int {
 // code of this process when it has ended.
 func (p *process) run() int {
 	runtime.GOMAXPROCS(p.processors())
+	p.hearTerminal()
 	if err := p.callLists().seal.Install(); err != nil {
 		return p.fail(err)
 	}
@@ -105,6 +108,26 @@ func (p *process) obey() {
 			p.interrupt()
 		}
 	}
+}
+
+// hearTerminal has Ctrl-C, Ctrl-\ and the end of a terminal do what they do to a program without
+// handlers: they end it with 128 and the signal's number. A guest that listens is asked to end
+// first. Left alone, Go's runtime ends this process with 2, which may be the guest's own code, and
+// for Ctrl-\ shows its own goroutines.
+func (p *process) hearTerminal() {
+	if _, err := unix.IoctlGetTermios(unix.Stdin, unix.TCGETS); err != nil {
+		return
+	}
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
+	go func() {
+		last := <-heard
+		if len(p.config.Listen) > 0 {
+			p.interrupt()
+			last = <-heard
+		}
+		os.Exit(p.end(128+uint32(last.(unix.Signal)), ""))
+	}()
 }
 
 // interrupt asks the guest to end. One that cannot hear it ends here and now, unless it is to be

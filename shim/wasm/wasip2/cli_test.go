@@ -1,13 +1,11 @@
 package wasip2
 
 import (
-	"os"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -42,19 +40,8 @@ func TestEnvironment(t *testing.T) {
 
 // TestTerminals are those of the standard streams that are terminals.
 func TestTerminals(t *testing.T) {
-	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer main.Close()
-	if err := unix.IoctlSetPointerInt(int(main.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	terminal, err := unix.IoctlRetInt(int(main.Fd()), unix.TIOCGPTPEER)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(terminal)
+	_, slave := pty.Open(t)
+	terminal := int(slave.Fd())
 	g := newGuest(t, Config{Stdin: terminal, Stdout: -1, Stderr: terminal})
 	for name, want := range map[string]string{"stdin": "terminal-input", "stdout": "", "stderr": "terminal-output"} {
 		g.do("cli/terminal-"+name+"#get-terminal-"+name, out)

@@ -1,5 +1,5 @@
 // A guest that uses its streams: cat [CODE] copies its input, say says a word and ends with 3, prompt
-// answers lines.
+// answers lines, spin never looks at them.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +32,11 @@ int main(int argc, char **argv) {
 			fflush(stdout);
 		}
 		return 0;
+	}
+	if (strcmp(argv[1], "spin") == 0) {
+		write(1, "spinning\n", 9);
+		for (volatile unsigned i = 0;; i++)
+			;
 	}
 	return 2;
 }

@@ -1,7 +1,6 @@
 package terminal
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -9,36 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/execstream"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
-// openTerminal makes a pseudo terminal and returns the end that a program has.
-func openTerminal(t *testing.T) *os.File {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 func TestTerminal(t *testing.T) {
-	f := openTerminal(t)
-	if err := unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 120}); err != nil {
-		t.Fatal(err)
-	}
+	_, f := pty.Open(t)
+	pty.Resize(t, f, 120, 40)
 	term, ok := terminalOf(f)
 	if !ok {
 		t.Fatal("it is no terminal")
@@ -57,9 +32,7 @@ func TestTerminal(t *testing.T) {
 	if got := <-sizes; got != (execstream.Size{Width: 120, Height: 40}) {
 		t.Errorf("size %v", got)
 	}
-	if err := unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 80}); err != nil {
-		t.Fatal(err)
-	}
+	pty.Resize(t, f, 80, 50)
 	if err := unix.Kill(os.Getpid(), unix.SIGWINCH); err != nil {
 		t.Fatal(err)
 	}
