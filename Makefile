@@ -131,8 +131,8 @@ setup-tests:
 
 # The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
 # cgroups of its own.
-LONGEST := ./tests/scenario ./tests/scripts ./tests/hostile ./shim/wasm/engine ./tests/recovery ./tests/recovery/pods ./cmd/containerd-shim-sunaba-v1 \
-           ./tests/containerd ./shim/runc ./tests/gowasm ./images
+LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts ./tests/recovery ./tests/components ./tests/containerd \
+           ./cmd/containerd-shim-sunaba-v1 ./tests/recovery/pods ./tests/gowasm ./images ./shim/runc ./shim/wasm/compile ./tests/criwasm
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
 # machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own.

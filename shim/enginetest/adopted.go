@@ -3,6 +3,7 @@ package enginetest
 import (
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -20,6 +21,8 @@ import (
 func RunAdopted(t *testing.T, h Harness, binary string) {
 	NeedRoot(t)
 	t.Cleanup(RemoveCgroupParent)
+	// Side by side, each with shims of its own: a supervisor waits before it starts the next.
+	var all sync.WaitGroup
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *mortal)
@@ -33,8 +36,9 @@ func RunAdopted(t *testing.T, h Harness, binary string) {
 		{"a paused container", adoptPaused},
 		{"an end that was on record", adoptRecorded},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, newMortal(t, h, binary)) })
+		all.Go(func() { t.Run(c.name, func(t *testing.T) { c.test(t, newMortal(t, h, binary)) }) })
 	}
+	all.Wait()
 }
 
 func adoptCreated(_ *testing.T, m *mortal) {

@@ -122,8 +122,14 @@ func (t Tools) FromText(ctx context.Context, file, component string) error {
 func (t Tools) FromPython(ctx context.Context, world, file, component string) error {
 	dir, base := filepath.Split(file)
 	module := base[:len(base)-len(filepath.Ext(base))]
-	return run(ctx, dir, []string{"PYTHONPATH=" + t.python, "PYTHONDONTWRITEBYTECODE=1"},
-		"python3", t.componentizePython(), "-d", t.wit(), "-w", world, "componentize", module, "-o", component)
+	files, err := filepath.Glob(filepath.Join(dir, "*.py")) // it may import all of them
+	if err != nil {
+		return err
+	}
+	return t.kept(component, file, files, []string{"python", world}, func() error {
+		return run(ctx, dir, []string{"PYTHONPATH=" + t.python, "PYTHONDONTWRITEBYTECODE=1"},
+			"python3", t.componentizePython(), "-d", t.wit(), "-w", world, "componentize", module, "-o", component)
+	})
 }
 
 // FromJavaScript makes a component of Command of a file in JavaScript, with SpiderMonkey in it.
@@ -176,7 +182,17 @@ func (t Tools) javaScript(ctx context.Context, file, wit, world, component strin
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrMissing, err)
 	}
-	return run(ctx, t.javascript, nil, append([]string{"node", "componentize.mjs", file, wit, world, component}, features...)...)
+	files := []string{file}
+	for _, pattern := range []string{"*.wit", "deps/*.wit"} {
+		found, err := filepath.Glob(filepath.Join(wit, pattern))
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	return t.kept(component, file, files, append([]string{"javascript", world}, features...), func() error {
+		return run(ctx, t.javascript, nil, append([]string{"node", "componentize.mjs", file, wit, world, component}, features...)...)
+	})
 }
 
 // run runs a command.

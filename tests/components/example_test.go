@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,14 +22,8 @@ func TestNotes(t *testing.T) {
 	if err := all.FromPython(t.Context(), components.Proxy, file, component); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
-	servers := map[string]string{
-		"here": web(t, self, "serve", component), "wasmtime": web(t, all.Wasmtime(), "serve", "-Scli", "--addr", "127.0.0.1:0", component),
-	}
+	ours, theirs := both(t, component, append(wasmtime(all, "serve", "python"), "-Scli")...)
+	servers := map[string]string{"here": ours, "wasmtime": theirs}
 	long := strings.Repeat("all of it ", 30000)
 	for _, c := range []struct {
 		method, target, text string
@@ -80,15 +73,9 @@ func TestMask(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 		w.Write(body)
 	}))
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
 	t.Setenv("UPSTREAM", behind.URL)
-	servers := map[string]string{
-		"here": web(t, self, "serve", component), "wasmtime": web(t, all.Wasmtime(), "serve", "-Scli", "-Sinherit-env", "--addr", "127.0.0.1:0", component),
-	}
+	ours, theirs := both(t, component, append(wasmtime(all, "serve", "javascript"), "-Scli", "-Sinherit-env")...)
+	servers := map[string]string{"here": ours, "wasmtime": theirs}
 	ask := func(target, kind, text string) map[string]string {
 		got := map[string]string{}
 		for name, address := range servers {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/tetratelabs/wazero"
@@ -44,6 +45,7 @@ func served(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
+	ctx = experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0))
 	ctx = experimental.WithMemoryAllocator(ctx, linear.New(linear.Options{Seats: serve.DefaultConcurrency}))
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCompilationCache(cache).
 		WithCoreFeatures(api.CoreFeaturesV2|experimental.CoreFeaturesTailCall|experimental.CoreFeaturesExtendedConst))

@@ -18,8 +18,9 @@ import (
 	"github.com/sunaba-project/sunaba/tests/components"
 )
 
-// web serves a component by a command, and returns its address.
-func web(t *testing.T, command ...string) string {
+// web serves a component by a command. What it returns waits until the component is compiled, and
+// tells the address.
+func web(t *testing.T, command ...string) func() string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	stderr, err := cmd.StderrPipe()
@@ -34,16 +35,32 @@ func web(t *testing.T, command ...string) string {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	said := ""
-	for lines.Scan() {
-		if _, address, found := strings.Cut(lines.Text(), "Serving HTTP on http://"); found {
-			go io.Copy(io.Discard, stderr)
-			return strings.TrimSuffix(address, "/")
+	return func() string {
+		t.Helper()
+		said := ""
+		for lines.Scan() {
+			if _, address, found := strings.Cut(lines.Text(), "Serving HTTP on http://"); found {
+				go io.Copy(io.Discard, stderr)
+				return strings.TrimSuffix(address, "/")
+			}
+			said += lines.Text() + "\n"
 		}
-		said += lines.Text() + "\n"
+		t.Fatalf("%q serves nothing: %s", command, said)
+		return ""
 	}
-	t.Fatalf("%q serves nothing: %s", command, said)
-	return ""
+}
+
+// both are the addresses of a component that is served here and by a command of wasmtime, which
+// compile it side by side.
+func both(t *testing.T, component string, wasmtime ...string) (ours, theirs string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
+	here, there := web(t, self, "serve", component), web(t, append(wasmtime, "--addr", "127.0.0.1:0", component)...)
+	return here(), there()
 }
 
 // exchange is one request, as it goes over the wire, with its headers sorted by name.
@@ -170,13 +187,7 @@ func TestServesAsUnderWasmtime(t *testing.T) {
 	}
 	closed.Close()
 	replace := strings.NewReplacer("UPSTREAM", s.Listener.Addr().String(), "CLOSED", closed.Addr().String())
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
-	theirs := web(t, all.Wasmtime(), "serve", "-Scli", "--addr", "127.0.0.1:0", component)
-	ours := web(t, self, "serve", component)
+	ours, theirs := both(t, component, all.Wasmtime(), "serve", "-Scli")
 	for _, e := range exchanges {
 		t.Run(strings.Join(append([]string{e.line}, e.headers...), " "), func(t *testing.T) {
 			want := e.play(t, theirs, replace)
@@ -199,13 +210,7 @@ func TestPythonServesAsUnderWasmtime(t *testing.T) {
 	if err := all.FromPython(t.Context(), components.Proxy, file, component); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
-	theirs := web(t, append(wasmtime(all, "serve", "python"), "-Scli", "--addr", "127.0.0.1:0", component)...)
-	ours := web(t, self, "serve", component)
+	ours, theirs := both(t, component, append(wasmtime(all, "serve", "python"), "-Scli")...)
 	for _, e := range []exchange{{line: "GET /a?b", headers: []string{"x-a: 1"}}, {line: "POST /c", headers: []string{"content-length: 3"}, body: "abc"}} {
 		differ(t, e.line, e.play(t, ours, strings.NewReplacer()), e.play(t, theirs, strings.NewReplacer()))
 	}
@@ -217,14 +222,8 @@ func TestServiceServesAsUnderWasmtime(t *testing.T) {
 	if err := all.FromText(t.Context(), "../../shim/wasm/serve/testdata/service.wat", component); err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("SUNABA_COMPONENTS_CACHE", t.TempDir())
-	theirs := web(t, all.Wasmtime(), "serve", "-W", "component-model-async", "-W", "component-model-more-async-builtins", "-S", "p3",
-		"--max-instance-reuse-count", "1", "--addr", "127.0.0.1:0", component)
-	ours := web(t, self, "serve", component)
+	ours, theirs := both(t, component, all.Wasmtime(), "serve", "-W", "component-model-async", "-W", "component-model-more-async-builtins", "-S", "p3",
+		"--max-instance-reuse-count", "1")
 	body := strings.Repeat("echo", 50000)
 	for _, e := range []exchange{
 		{line: "GET /hello", headers: []string{"te: trailers"}}, {line: "GET /open"}, {line: "GET /count"}, {line: "GET /count"}, {line: "GET /big"},

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(node.Ground{Name: "hostile", Tests: m.Run, Inside: oci.WithRegistry(&world.registry, prepare, m.Run)}.Enter())
+	os.Exit(node.Ground{Name: "hostile", Tests: m.Run, Inside: oci.WithRegistry(&world.registry, prepare, node.InTurns(m.Run))}.Enter())
 }
 
 // world is what all tests share: nothing in it changes after TestMain.

@@ -20,9 +20,11 @@ import (
 type Ground struct {
 	// Name is a short word; it names the folder.
 	Name string
-	// Tests, if not nil, runs the program's tests: they are divided among several processes, each in a
-	// folder and in namespaces of its own, unless the flags choose tests.
+	// Tests, if not nil, runs the program's tests: several processes, each in a folder and in namespaces
+	// of its own, share them out, unless the flags choose tests. Inside then runs InTurns of it.
 	Tests func() int
+	// Subtests are, by the name of a test, its subtests where they are shared out one by one.
+	Subtests map[string][]string
 	// Outside makes what needs the machine's network, before the namespaces are. It may be nil.
 	Outside func(folder string) error
 	// Inside is called in the namespaces, with the loopback device up; folder/bin holds the two
@@ -71,11 +73,11 @@ func (g Ground) outside(variable string) (int, error) {
 			return 1, err
 		}
 	}
-	parts, err := g.parts()
+	parts, shared, err := g.parts()
 	if err != nil {
 		return 1, err
 	}
-	return runParts(folder, variable, parts, os.Stdout)
+	return runParts(folder, variable, parts, shared, os.Stdout)
 }
 
 // Again is this program once more, in a network and a mount namespace of its own.

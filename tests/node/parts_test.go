@@ -2,9 +2,11 @@ package node
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,7 +41,7 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		code, err := runParts(folder, partVariable, [][]string{part, part, part}, &out)
+		code, err := runParts(folder, partVariable, [][]string{part, part, part}, nil, &out)
 		if err != nil || code != want {
 			t.Errorf("part %s fails: exit code %d, %v; want %d", fails, code, err, want)
 		}
@@ -49,26 +51,64 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestDivide gives every test to one process.
+// TestDivide has a pattern for each test and each subtest of one, which chooses no other.
 func TestDivide(t *testing.T) {
-	names := []string{"TestA", "TestAB", "TestB", "TestC"}
-	for n := 1; n <= 5; n++ {
-		count := map[string]int{}
-		for _, args := range divide(names, n, []string{"-test.v"}) {
-			pattern, found := strings.CutPrefix(args[0], "-test.run=")
-			if !found || len(args) != 2 || args[1] != "-test.v" {
-				t.Fatalf("%q", args)
+	got := divide([]string{"TestA", "TestAB", "TestB", "TestC"}, map[string][]string{"TestB": {"x", "y+z"}})
+	want := []string{"^TestB$/^x$", `^TestB$/^y\+z$`, "^TestA$", "^TestAB$", "^TestC$"}
+	if !slices.Equal(got, want) {
+		t.Errorf("patterns %q, want %q", got, want)
+	}
+}
+
+// sharedTests are the tests that TestInTurns shares out.
+const sharedTests = 40
+
+// TestTurn does by turns what the patterns say.
+func TestTurn(t *testing.T) {
+	folder := os.Getenv(sharedVariable)
+	if folder == "" {
+		return // TestInTurns calls it
+	}
+	for i := range sharedTests {
+		t.Run(fmt.Sprint("n", i), func(t *testing.T) {
+			t.Logf("ran %d", i)
+			if data, err := os.ReadFile(filepath.Join(folder, "bin", "fails")); err != nil || string(data) == fmt.Sprint(i) {
+				t.Errorf("it is told to fail: %q, %v", data, err)
 			}
-			for _, name := range names {
-				if regexp.MustCompile(pattern).MatchString(name) {
-					count[name]++
-				}
-			}
+		})
+	}
+}
+
+// TestInTurns has several processes share out tests: each is run once, and one that fails is told.
+func TestInTurns(t *testing.T) {
+	var names []string
+	for i := range sharedTests {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	patterns := divide([]string{"TestTurn"}, map[string][]string{"TestTurn": names})
+	for fails, want := range map[string]int{"none": 0, "17": 1} {
+		folder := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(folder, "bin"), 0o755); err != nil {
+			t.Fatal(err)
 		}
-		for _, name := range names {
-			if count[name] != 1 {
-				t.Errorf("in %d processes %s runs %d times", n, name, count[name])
+		if err := os.WriteFile(filepath.Join(folder, "bin", "fails"), []byte(fails), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		code, err := runParts(folder, partVariable, slices.Repeat([][]string{{"-test.v"}}, 3), patterns, &out)
+		if err != nil || code != want {
+			t.Errorf("test %s fails: exit code %d, %v; want %d", fails, code, err, want)
+		}
+		ran := map[string]int{}
+		for _, line := range regexp.MustCompile(`ran \d+`).FindAllString(out.String(), -1) {
+			ran[line]++
+		}
+		for i := range sharedTests {
+			if n := ran[fmt.Sprint("ran ", i)]; n != 1 {
+				t.Errorf("test %d ran %d times:\n%s", i, n, &out)
 			}
 		}
 	}
 }
+
+func TestMain(m *testing.M) { os.Exit(InTurns(m.Run)()) }

@@ -23,12 +23,16 @@ func Slow(limit time.Duration) time.Duration {
 	return limit
 }
 
-// Within asks until it holds, for at most the given time, or longer on a slow machine.
+// Within asks until it holds, for at most the given time, or longer on a slow machine. What takes
+// long is asked for less often: asking may start a program.
 func Within(limit time.Duration, holds func() bool) bool {
-	for deadline := time.Now().Add(Slow(limit)); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	const most = 50 * time.Millisecond
+	began := time.Now()
+	for time.Since(began) < Slow(limit) {
 		if holds() {
 			return true
 		}
+		time.Sleep(min(5*time.Millisecond+time.Since(began)/20, most))
 	}
 	return holds()
 }

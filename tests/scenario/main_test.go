@@ -13,7 +13,7 @@ import (
 
 var world stage.World
 
-func TestMain(m *testing.M) { os.Exit(stage.Main(m, "scenario", "..", &world)) }
+func TestMain(m *testing.M) { os.Exit(stage.Main(m, "scenario", "..", &world, nil)) }
 
 func must[T any](value T, err error) T {
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,15 +22,15 @@ import (
 //
 //	daemon kill, daemon start: end the server with SIGKILL, and start it again
 func TestPodScripts(t *testing.T) {
-	scripts, err := filepath.Glob("testdata/pods/*.txtar")
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("no scripts: %v", err)
+	names := named(podScripts)
+	if len(names) == 0 {
+		t.Fatal("no scripts")
 	}
-	for _, script := range scripts {
-		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
 			m := startPods(t)
 			testscript.Run(t, testscript.Params{
-				Files: []string{script},
+				Files: []string{filepath.Join("testdata/pods", name+".txtar")},
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("MANIFESTS", m.manifests())
 					env.Setenv("POD_LOGS", m.podLogs())

@@ -21,17 +21,17 @@ func TestScripts(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(world.Tools, "crictl")); err != nil {
 		t.Fatalf("crictl is not built: run `make tools`: %v", err)
 	}
-	scripts, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("no scripts: %v", err)
+	names := named(scripts)
+	if len(names) == 0 {
+		t.Fatal("no scripts")
 	}
-	for _, script := range scripts {
-		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
 			m := world.Start(t, world.NodeDir(t), stage.Handlers)
 			// crictl makes pods behind the harness's back: their cgroups are looked for by the
 			// daemon's own end.
 			testscript.Run(t, testscript.Params{
-				Files: []string{script},
+				Files: []string{filepath.Join("testdata", name+".txtar")},
 				Setup: func(env *testscript.Env) error { return environment(m, env) },
 			})
 		})

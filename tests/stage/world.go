@@ -49,19 +49,20 @@ type World struct {
 // Main runs a package's scenarios as root in a network and a mount namespace of their own, so that
 // every link, rule and mount that they see is theirs. name is a short word; tests is the folder
 // tests of the project, as seen from the package's.
-func Main(m *testing.M, name, tests string, world *World) int {
+// subtests are those of node.Ground.
+func Main(m *testing.M, name, tests string, world *World, subtests map[string][]string) int {
 	if signal.Ignored(syscall.SIGHUP) { // under nohup, and what is started here would inherit that
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	return node.Ground{
-		Name: name, Tests: m.Run,
+		Name: name, Tests: m.Run, Subtests: subtests,
 		Outside: func(string) error {
 			if out, err := exec.Command("make", "-s", "-C", filepath.Join(tests, ".."), "tools").CombinedOutput(); err != nil {
 				return fmt.Errorf("build crictl: %w\n%s", err, out)
 			}
 			return nil
 		},
-		Inside: oci.WithRegistry(&world.Registry, func(folder string) error { return world.prepare(folder, tests) }, m.Run),
+		Inside: oci.WithRegistry(&world.Registry, func(folder string) error { return world.prepare(folder, tests) }, node.InTurns(m.Run)),
 	}.Enter()
 }
 

@@ -97,15 +97,29 @@ func sizeOf(dir string) (bytes int64) {
 // findMounted marks the modules that processes have mounted. A module with the same digest in
 // another cache counts too.
 func findMounted(all map[string]Kept) error {
-	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	if len(all) == 0 {
+		return nil
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return err
 	}
-	for _, table := range tables {
-		data, err := os.ReadFile(table)
+	// Processes that see the same mounts are asked once: most do, and the kernel writes each table anew.
+	seen := make(map[string]bool)
+	for _, dir := range processes {
+		space, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
 		if err != nil {
 			continue // the process has ended
 		}
+		root, err := os.Readlink(filepath.Join(dir, "root"))
+		if err != nil || seen[space+root] {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "mountinfo"))
+		if err != nil {
+			continue
+		}
+		seen[space+root] = true
 		for line := range strings.Lines(string(data)) {
 			fields := strings.Fields(line)
 			if len(fields) <= mountRoot {
