@@ -21,9 +21,10 @@ type Tasks struct {
 	subs     []wasi.Subscription
 	context  [2]uint64
 	pressure uint32
-	splices  int      // in work
-	closed   bool     // the guest is told of nothing more
-	result   []uint64 // of the task, nil until it has returned
+	splices  int                  // in work
+	held     map[*shared]struct{} // of Readables: a trap may take them from who has them
+	closed   bool                 // the guest is told of nothing more
+	result   []uint64             // of the task, nil until it has returned
 }
 
 // New makes the Tasks of an instance, which sleeps in this System.
@@ -43,6 +44,9 @@ func (t *Tasks) Close() {
 		case *due:
 			w.of.of.forget()
 		}
+	}
+	for s := range t.held {
+		s.drop()
 	}
 }
 

@@ -37,7 +37,7 @@ func clientSend(c *canonical.Call, p []uint64, _ uint32) error {
 	}
 	cl, _ := c.Instance.Extension.(*Client)
 	if err = r.sendable(); err == nil {
-		s.future, err = cl.send(&r.head, given, options)
+		s.future, err = cl.send(c.Instance.Life(), &r.head, given, options)
 	}
 	if err != nil {
 		s.fail(err)

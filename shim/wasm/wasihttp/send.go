@@ -49,7 +49,7 @@ func handle(c *canonical.Call, p []uint64, out uint32) error {
 		options = *canonical.Take[*requestOptions](c, p[2])
 	}
 	cl, _ := c.Instance.Extension.(*Client)
-	f, err := cl.send(&request.head, request.body, options)
+	f, err := cl.send(c.Instance.Life(), &request.head, request.body, options)
 	if err != nil {
 		request.Drop()
 		return err
@@ -58,8 +58,8 @@ func handle(c *canonical.Call, p []uint64, out uint32) error {
 	return nil
 }
 
-// send starts a request.
-func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*futureResponse, error) {
+// send starts a request, which is given up when the life of the instance ends.
+func (cl *Client) send(life context.Context, from *head, body *outgoing, options requestOptions) (*futureResponse, error) {
 	if cl == nil {
 		return nil, code(RequestDenied)
 	}
@@ -72,12 +72,17 @@ func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*fut
 	default:
 		return nil, code(ConnectionLimitReached)
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), optionsKey{}, options))
+	dials := &dialing{options: options}
+	ctx, cancel := context.WithCancelCause(context.WithValue(life, dialingKey{}, dials))
+	dials.request = ctx
 	f := &futureResponse{}
+	var forget func() bool
 	f.end = sync.OnceFunc(func() {
+		forget()
 		cancel(context.Canceled)
 		<-cl.slots
 	})
+	forget = context.AfterFunc(life, f.end)
 	first := time.AfterFunc(time.Hour, func() { cancel(code(ConnectionReadTimeout)) })
 	first.Stop()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
