@@ -74,6 +74,10 @@ func (r *Readable) Drain(to Sink) {
 	r.used()
 }
 
+// maxAwaited bounds how many promises of an instance the host itself waits for at a time, since they
+// have no handle: a guest may have one keep the next.
+const maxAwaited = 1000
+
 // receiver is the host as the reader of a future.
 type receiver struct {
 	lift func(c *canonical.Call, at uint32) any
@@ -84,6 +88,12 @@ type receiver struct {
 // makes of it in memory; of a promise, that of Keep. It gets false where there will be none.
 func (r *Readable) Receive(lift func(c *canonical.Call, at uint32) any, then func(value any, ok bool)) {
 	s := r.of
+	if s.promise != nil {
+		if s.tasks.awaited == maxAwaited {
+			canonical.Trapf("more than %d futures from the host to the host", maxAwaited)
+		}
+		s.tasks.awaited++
+	}
 	s.receiver = &receiver{lift, then}
 	switch {
 	case s.tasks.closed: // the guest's memory is not read any more
@@ -119,5 +129,8 @@ func (s *shared) forget() {
 func (s *shared) received(value any, ok bool) {
 	then := s.receiver.then
 	s.receiver = nil
+	if s.promise != nil {
+		s.tasks.awaited--
+	}
 	then(value, ok)
 }

@@ -23,6 +23,7 @@ type Tasks struct {
 	pressure uint32
 	splices  int                  // in work
 	held     map[*shared]struct{} // of Readables: a trap may take them from who has them
+	awaited  int                  // promises that the host reads
 	closed   bool                 // the guest is told of nothing more
 	result   []uint64             // of the task, nil until it has returned
 }

@@ -91,11 +91,13 @@ func fieldsSet(c *canonical.Call, p []uint64, _ uint32) error {
 		}
 		values = append(values, v)
 	}
+	defer c.Weigh(p[0])
 	return f.Set(n, values)
 }
 
 func fieldsDelete(c *canonical.Call, p []uint64, _ uint32) error {
 	f := canonical.Get[*fields.Fields](c, p[0])
+	defer c.Weigh(p[0])
 	return f.Delete(name(c, p[1], p[2]))
 }
 
@@ -107,12 +109,14 @@ func fieldsGetAndDelete(c *canonical.Call, p []uint64, out uint32) error {
 	if err := f.Delete(n); err != nil {
 		return err
 	}
+	c.Weigh(p[0])
 	putValues(c, out, values)
 	return nil
 }
 
 func fieldsAppend(c *canonical.Call, p []uint64, _ uint32) error {
 	f := canonical.Get[*fields.Fields](c, p[0])
+	defer c.Weigh(p[0])
 	return f.Add(name(c, p[1], p[2]), value(c, p[3], p[4]))
 }
 

@@ -61,6 +61,9 @@ type response struct {
 	body    *contents
 }
 
+// Size implements canonical.Sized.
+func (r *response) Size() int { return r.headers.Size() }
+
 func (r *response) Drop() { r.body.drop() }
 
 func newResponse(c *canonical.Call, p []uint64, out uint32) error {

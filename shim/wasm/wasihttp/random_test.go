@@ -67,6 +67,7 @@ var steps = []step{
 	{"future.drop-readable:40.8.v", "d!", ""},
 	{"future.drop-readable:40.8.v", "f!", ""},
 	{"future.drop-writable:40.8.v", "D!", ""},
+	{"error-context.new", "mn", ""},
 	{"waitable-set.new", "", "W"},
 	{"waitable.join", "4W", ""},
 	{"waitable-set.poll", "Wx", ""},

@@ -93,6 +93,11 @@ type head struct {
 	headers                 *fields.Fields
 }
 
+// Size implements canonical.Sized.
+func (h *head) Size() int {
+	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text) + h.headers.Size()
+}
+
 // first is the head.
 func (h *head) first() *head { return h }
 
@@ -117,6 +122,9 @@ type optional struct {
 	text string
 }
 
+// Size implements canonical.Sized.
+func (r *outgoingRequest) Size() int { return r.head.Size() + r.body.Size() }
+
 func (r *outgoingRequest) Drop() {
 	if r.body != nil {
 		r.body.pipe.CloseRead(pipe.ErrUnread)
@@ -134,16 +142,18 @@ func outgoingRequestBody(c *canonical.Call, p []uint64, out uint32) error {
 	if r.body != nil {
 		return errOnce
 	}
-	return giveBody(c, out, &r.body, r.headers, RequestBodySize)
+	return giveBody(c, p[0], out, &r.body, r.headers, RequestBodySize)
 }
 
-// giveBody makes the body of a request or a response, and gives the guest its handle.
-func giveBody(c *canonical.Call, out uint32, to **outgoing, headers *fields.Fields, wrong Case) error {
+// giveBody makes the body of a request or a response of this handle, and gives the guest that of the
+// body.
+func giveBody(c *canonical.Call, of uint64, out uint32, to **outgoing, headers *fields.Fields, wrong Case) error {
 	body, err := newOutgoing(headers, wrong)
 	if err != nil {
 		return err
 	}
 	*to = body
+	c.Weigh(of)
 	c.Put32(out, c.Add(&outgoingBody{of: body}, 0))
 	return nil
 }
@@ -156,6 +166,7 @@ func headMethod(c *canonical.Call, p []uint64, out uint32) error {
 func setMethod(c *canonical.Call, p []uint64, _ uint32) error {
 	r := headOf(c, p[0])
 	method := readVariant(c, p[1:4], methods)
+	defer c.Weigh(p[0])
 	answerPlain(p, validMethod(method), func() { r.method = method })
 	return nil
 }
@@ -184,6 +195,7 @@ func setText(of func(*head) *optional, valid func(string) bool) func(*canonical.
 		if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 			to.text = readText(c, p[2], p[3])
 		}
+		defer c.Weigh(p[0])
 		answerPlain(p, !to.some || valid(to.text), func() { *o = to })
 		return nil
 	}

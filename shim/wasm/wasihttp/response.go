@@ -13,6 +13,9 @@ type outgoingResponse struct {
 	body    *outgoing // nil: the guest has not asked for it
 }
 
+// Size implements canonical.Sized.
+func (r *outgoingResponse) Size() int { return r.headers.Size() + r.body.Size() }
+
 func (r *outgoingResponse) Drop() {
 	if r.body != nil {
 		r.body.pipe.CloseRead(pipe.ErrUnread)
@@ -46,7 +49,7 @@ func responseBody(c *canonical.Call, p []uint64, out uint32) error {
 	if r.body != nil {
 		return errOnce
 	}
-	return giveBody(c, out, &r.body, r.headers, ResponseBodySize)
+	return giveBody(c, p[0], out, &r.body, r.headers, ResponseBodySize)
 }
 
 // responseOutparam is the resource of that name: where the answer to one request goes.
@@ -71,6 +74,9 @@ type incomingResponse struct {
 	body    *incoming
 	taken   bool // the body was consumed
 }
+
+// Size implements canonical.Sized.
+func (r *incomingResponse) Size() int { return r.headers.Size() }
 
 func (r *incomingResponse) Drop() {
 	if !r.taken {

@@ -211,16 +211,22 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 		return nil
 	}
 	c.Put8(out+futureInner, 0)
-	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: f.incoming()}, 0))
+	response := f.http
+	r := &incomingResponse{status: response.StatusCode, headers: fields.OfHeaders(response.Header, response.Trailer)}
+	r.body = f.incoming()
+	c.Put32(out+futureResult, c.Add(r, 0))
 	return nil
 }
 
-// incoming is the body of the response that has arrived.
+// incoming is the body of the response that has arrived, of which the future knows nothing more.
 func (f *futureResponse) incoming() *incoming {
-	in := newIncoming(f.body, func() http.Header { return f.http.Trailer }, func(err error) error { return receiveCode(f.body.ctx, err) })
+	response, body, end := f.http, f.body, f.end
+	f.http, f.body = nil, nil
+	response.Header = nil // fields have it
+	in := newIncoming(body, func() http.Header { return response.Trailer }, func(err error) error { return receiveCode(body.ctx, err) })
 	in.release = func() {
-		f.end()
-		f.body.Close()
+		end()
+		body.Close()
 	}
 	return in
 }
