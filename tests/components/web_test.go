@@ -244,6 +244,8 @@ func TestServiceServesAsUnderWasmtime(t *testing.T) {
 		{line: "HEAD /hello"}, {line: "GET /trap"}, {line: "GET /nothing"}, {line: "GET /failed"}, {line: "GET /restless"},
 		{line: "GET /abort", loose: true}, {line: "GET /late", breaks: true},
 		{line: "POST /echo", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
+		{line: "GET /give"}, {line: "GET /known"}, {line: "POST /known", headers: []string{"content-length: 200000"}, body: body},
+		{line: "POST /give", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
 		{line: "POST /pass", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
 		{line: "POST /unread", headers: []string{"content-length: 200000"}, body: body},
 		{line: "POST /echo", headers: []string{chunked}, body: "3\r\nabc\r\n5;x=y\r\ndefgh\r\n0\r\n\r\n"}, // theirs leaves out trailers that are not announced

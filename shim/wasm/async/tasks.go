@@ -24,6 +24,7 @@ type Tasks struct {
 	splices  int                  // in work
 	held     map[*shared]struct{} // of Readables: a trap may take them from who has them
 	awaited  int                  // promises that the host reads
+	asked    *Promise             // of the future that the guest has read last
 	closed   bool                 // the guest is told of nothing more
 	result   []uint64             // of the task, nil until it has returned
 }
@@ -92,7 +93,7 @@ func (t *Tasks) progress(wait bool, only func(work) bool) error {
 	}
 	if len(all) == 0 {
 		if wait {
-			canonical.Trapf("deadlock: it waits for what nothing will tell")
+			canonical.Trapf("deadlock: it waits for what nothing will tell%s", t.lacks())
 		}
 		return nil
 	}
@@ -119,6 +120,14 @@ func (t *Tasks) progress(wait bool, only func(work) bool) error {
 		}
 	}
 	return nil
+}
+
+// lacks is what the guest has not done for the future that it has read last, "" for nothing.
+func (t *Tasks) lacks() string {
+	if p := t.asked; p != nil && !p.kept && p.Needs != "" {
+		return ": " + p.Needs
+	}
+	return ""
 }
 
 // until continues until something is the case.

@@ -120,7 +120,7 @@ type bodySource struct {
 
 // arriving are the contents of a message that arrives.
 func arriving(t *async.Tasks, in *incoming) *contents {
-	s := &bodySource{of: in, trailers: &async.Promise{Arrives: true}}
+	s := &bodySource{of: in, trailers: &async.Promise{Arrives: true, Needs: "trailers come when the body's stream was read or dropped"}}
 	s.trailers.Dropped = func() {
 		if s.unwanted = true; s.closed {
 			s.abandon()
