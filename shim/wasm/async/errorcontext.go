@@ -8,8 +8,8 @@ const maxText = 4096
 // errorContext is the resource error-context.
 type errorContext struct{ text string }
 
-// Size implements canonical.Sized.
-func (e *errorContext) Size() int { return len(e.text) }
+// Held implements canonical.Sized.
+func (e *errorContext) Held() int { return len(e.text) }
 
 // Drop implements canonical.Resource.
 func (*errorContext) Drop() {}

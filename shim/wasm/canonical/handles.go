@@ -14,7 +14,7 @@ type Resource interface {
 // Sized is a Resource that may hold much memory of the host's.
 type Sized interface {
 	Resource
-	Size() int // in bytes, beyond what every resource has
+	Held() int // in bytes, beyond what every resource has
 }
 
 // slot is a handle of the guest.
@@ -62,7 +62,7 @@ func (i *Instance) weigh(index uint32) {
 	t := &i.handles
 	s := &t.slots[index]
 	if sized, ok := s.is.(Sized); ok {
-		size := sized.Size()
+		size := sized.Held()
 		t.bytes += size - s.size
 		if s.size = size; t.bytes > MaxBytes {
 			Trapf("handles that hold more than %d bytes", MaxBytes)

@@ -71,9 +71,9 @@ func TestServiceAnswers(t *testing.T) {
 	}
 }
 
-// TestTrailersBeforeBody waits for the trailers of a body. They come when the stream of it was read or
-// dropped, by whom ever: who waits before that and has nothing else to wait for waits for ever. wasmtime
-// lets it.
+// TestTrailersBeforeBody waits for the trailers of a body. They come when its stream was read or
+// dropped, also by the host. A guest that waits before that, and for nothing else, waits for ever:
+// wasmtime lets it.
 func TestTrailersBeforeBody(t *testing.T) {
 	b := serveService(t, Options{}, wasihttp.Limits{})
 	for _, sent := range [][]byte{nil, []byte("short"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16)} {

@@ -155,8 +155,8 @@ func (s *bodyReader) Read(i *wasip2.Instance, n uint64, block bool) ([]byte, err
 	}
 }
 
-// Size implements canonical.Sized.
-func (*bodyReader) Size() int { return maxRead }
+// Held implements canonical.Sized.
+func (*bodyReader) Held() int { return maxRead }
 
 // Drop leaves the rest where it is: the trailers may still be asked for.
 func (*bodyReader) Drop() {}

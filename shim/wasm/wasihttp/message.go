@@ -61,8 +61,8 @@ type response struct {
 	body    *contents
 }
 
-// Size implements canonical.Sized.
-func (r *response) Size() int { return r.headers.Size() }
+// Held implements canonical.Sized.
+func (r *response) Held() int { return r.headers.Held() }
 
 func (r *response) Drop() { r.body.drop() }
 

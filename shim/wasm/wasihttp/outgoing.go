@@ -48,8 +48,8 @@ func (o *outgoing) finish(trailers *fields.Fields) error {
 	return nil
 }
 
-// Size is what it may hold of the host's memory, none of no body.
-func (o *outgoing) Size() int {
+// Held is what it may hold of the host's memory, none of no body.
+func (o *outgoing) Held() int {
 	if o == nil {
 		return 0
 	}
@@ -62,8 +62,8 @@ type outgoingBody struct {
 	stream bool // it was given out
 }
 
-// Size implements canonical.Sized.
-func (b *outgoingBody) Size() int { return b.of.Size() }
+// Held implements canonical.Sized.
+func (b *outgoingBody) Held() int { return b.of.Held() }
 
 func (b *outgoingBody) Drop() { b.of.pipe.CloseWrite(errAborted) }
 

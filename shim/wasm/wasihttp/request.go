@@ -93,9 +93,9 @@ type head struct {
 	headers                 *fields.Fields
 }
 
-// Size implements canonical.Sized.
-func (h *head) Size() int {
-	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text) + h.headers.Size()
+// Held implements canonical.Sized.
+func (h *head) Held() int {
+	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text) + h.headers.Held()
 }
 
 // first is the head.
@@ -122,8 +122,8 @@ type optional struct {
 	text string
 }
 
-// Size implements canonical.Sized.
-func (r *outgoingRequest) Size() int { return r.head.Size() + r.body.Size() }
+// Held implements canonical.Sized.
+func (r *outgoingRequest) Held() int { return r.head.Held() + r.body.Held() }
 
 func (r *outgoingRequest) Drop() {
 	if r.body != nil {

@@ -13,8 +13,8 @@ type outgoingResponse struct {
 	body    *outgoing // nil: the guest has not asked for it
 }
 
-// Size implements canonical.Sized.
-func (r *outgoingResponse) Size() int { return r.headers.Size() + r.body.Size() }
+// Held implements canonical.Sized.
+func (r *outgoingResponse) Held() int { return r.headers.Held() + r.body.Held() }
 
 func (r *outgoingResponse) Drop() {
 	if r.body != nil {
@@ -75,8 +75,8 @@ type incomingResponse struct {
 	taken   bool // the body was consumed
 }
 
-// Size implements canonical.Sized.
-func (r *incomingResponse) Size() int { return r.headers.Size() }
+// Held implements canonical.Sized.
+func (r *incomingResponse) Held() int { return r.headers.Held() }
 
 func (r *incomingResponse) Drop() {
 	if !r.taken {

@@ -64,8 +64,8 @@ type Fields struct {
 
 func (*Fields) Drop() {}
 
-// Size implements canonical.Sized.
-func (f *Fields) Size() int { return f.size }
+// Held implements canonical.Sized.
+func (f *Fields) Held() int { return f.size }
 
 // Of makes fields that cannot be changed of what has arrived. Headers of HTTP have lost their
 // order, so they are sorted by name.
