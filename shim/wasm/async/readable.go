@@ -30,6 +30,8 @@ func (t *Tasks) Future(p *Promise, element Element) *Readable {
 }
 
 // hold makes the Readable of an end, which is closed with the Tasks if nobody does it before.
+//
+//go:noinline
 func hold(s *shared) *Readable {
 	if s.tasks.held == nil {
 		s.tasks.held = map[*shared]struct{}{}
@@ -74,8 +76,8 @@ func (r *Readable) Drain(to Sink) {
 	r.used()
 }
 
-// maxAwaited bounds how many promises of an instance the host itself waits for at a time, since they
-// have no handle: a guest may have one keep the next.
+// maxAwaited bounds how many promises of an instance the host itself waits for at a time. They have
+// no handle, and a guest may have one keep the next.
 const maxAwaited = 1000
 
 // receiver is the host as the reader of a future.

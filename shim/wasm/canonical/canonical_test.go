@@ -191,7 +191,7 @@ func (going) Error() string                    { return "goes on" }
 func (going) Step(*Call, uint32) (bool, error) { return false, nil }
 func (g going) Cancel()                        { *g.cancelled++ }
 
-// TestEndOfOperation ends the instance in the call that starts an operation, which has what only its
+// TestEndOfOperation ends the instance in the call that starts an operation: it has what only its
 // end gives back.
 func TestEndOfOperation(t *testing.T) {
 	cancelled, over := 0, errors.New("over")

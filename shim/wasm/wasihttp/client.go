@@ -86,7 +86,7 @@ type dialing struct {
 	request context.Context
 }
 
-// dialContext is the context of dialing for a request. net/http's own does not end with the request.
+// dialContext is the context of dialing for a request. net/http's does not end with the request.
 func dialContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	d := ctx.Value(dialingKey{}).(*dialing)
 	return context.WithTimeout(d.request, d.options.connect.or(defaultTimeout))

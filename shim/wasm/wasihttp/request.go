@@ -145,8 +145,8 @@ func outgoingRequestBody(c *canonical.Call, p []uint64, out uint32) error {
 	return giveBody(c, p[0], out, &r.body, r.headers, RequestBodySize)
 }
 
-// giveBody makes the body of a request or a response of this handle, and gives the guest that of the
-// body.
+// giveBody makes the body of the request or the response of a handle, and gives the guest that of
+// the body.
 func giveBody(c *canonical.Call, of uint64, out uint32, to **outgoing, headers *fields.Fields, wrong Case) error {
 	body, err := newOutgoing(headers, wrong)
 	if err != nil {
@@ -166,16 +166,18 @@ func headMethod(c *canonical.Call, p []uint64, out uint32) error {
 func setMethod(c *canonical.Call, p []uint64, _ uint32) error {
 	r := headOf(c, p[0])
 	method := readVariant(c, p[1:4], methods)
-	defer c.Weigh(p[0])
-	answerPlain(p, validMethod(method), func() { r.method = method })
+	answerPlain(c, p, validMethod(method), func() { r.method = method })
 	return nil
 }
 
-// answerPlain is the answer of a function that returns a result without payloads.
-func answerPlain(p []uint64, ok bool, then func()) {
+// answerPlain is the answer of a function that changes what the handle in p[0] stands for, and
+// returns a result without payloads.
+func answerPlain(c *canonical.Call, p []uint64, ok bool, then func()) {
+	handle := p[0]
 	if p[0] = 1; ok {
 		p[0] = 0
 		then()
+		c.Weigh(handle)
 	}
 }
 
@@ -195,8 +197,7 @@ func setText(of func(*head) *optional, valid func(string) bool) func(*canonical.
 		if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 			to.text = readText(c, p[2], p[3])
 		}
-		defer c.Weigh(p[0])
-		answerPlain(p, !to.some || valid(to.text), func() { *o = to })
+		answerPlain(c, p, !to.some || valid(to.text), func() { *o = to })
 		return nil
 	}
 }
@@ -218,7 +219,7 @@ func setScheme(c *canonical.Call, p []uint64, _ uint32) error {
 	if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 		to.text = readVariant(c, p[2:5], schemes)
 	}
-	answerPlain(p, !to.some || validScheme(to.text), func() { r.scheme = to })
+	answerPlain(c, p, !to.some || validScheme(to.text), func() { r.scheme = to })
 	return nil
 }
 

@@ -35,7 +35,7 @@ func responseStatus(c *canonical.Call, p []uint64, _ uint32) error {
 
 func setStatus(c *canonical.Call, p []uint64, _ uint32) error {
 	r, status := canonical.Get[*outgoingResponse](c, p[0]), int(uint16(p[1]))
-	answerPlain(p, status >= 100 && status <= 999, func() { r.status = status })
+	answerPlain(c, p, status >= 100 && status <= 999, func() { r.status = status })
 	return nil
 }
 
