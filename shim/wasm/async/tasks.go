@@ -56,6 +56,8 @@ func (t *Tasks) Close() {
 func of(c *canonical.Call) *Tasks { return Of(c) }
 
 // Of is the Tasks of the instance that a call is one of.
+//
+//go:noinline
 func Of(c *canonical.Call) *Tasks {
 	t, ok := c.Instance.Tasks.(*Tasks)
 	if !ok {

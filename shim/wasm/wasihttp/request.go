@@ -108,6 +108,8 @@ type headed interface {
 }
 
 // headOf is the head of the request of a handle.
+//
+//go:noinline
 func headOf(c *canonical.Call, handle uint64) *head { return canonical.Get[headed](c, handle).first() }
 
 // outgoingRequest is the resource of that name.
