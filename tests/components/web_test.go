@@ -68,6 +68,7 @@ type exchange struct {
 	line    string   // method and path
 	headers []string // beside Host
 	body    string   // with its framing
+	again   bool     // whether the connection can be used again is told too
 	loose   bool     // how much of a response comes before it breaks off depends on when
 	breaks  bool     // it breaks off here, and is complete under wasmtime, though the guest has trapped
 }
@@ -95,7 +96,10 @@ var exchanges = []exchange{
 	{line: "GET /get", headers: []string{"x-path: /", "x-scheme: http", "x-upstream: CLOSED"}},
 	{line: "POST /post", headers: []string{"content-length: 0", "x-path: /p", "x-scheme: http", "x-upstream: UPSTREAM"}},
 	{line: "POST /post", headers: []string{"content-length: 0", "x-path: /early", "x-scheme: http", "x-upstream: UPSTREAM"}},
-	{line: "GET /hello"},
+	{line: "GET /204", again: true}, {line: "GET /304", again: true}, {line: "GET /zero", again: true}, {line: "GET /long", again: true},
+	{line: "HEAD /204", again: true}, {line: "HEAD /304", again: true}, {line: "HEAD /zero", again: true}, {line: "HEAD /long", again: true},
+	{line: "HEAD /short", again: true}, {line: "HEAD /parts", again: true}, {line: "HEAD /exact", again: true}, {line: "HEAD /hello", again: true},
+	{line: "GET /hello", again: true},
 }
 
 // play sends the request and says what has come.
@@ -128,6 +132,15 @@ func (e exchange) play(t *testing.T, address string, replace *strings.Replacer) 
 	if err != nil && (e.loose || e.breaks) {
 		return "broken off"
 	}
+	again := ""
+	if e.again {
+		io.WriteString(conn, "GET /hello HTTP/1.1\r\nhost: example.org\r\n\r\n")
+		if next, err := http.ReadResponse(from, nil); err != nil {
+			again = "\nclosed"
+		} else {
+			again = fmt.Sprint("\nthen ", next.StatusCode)
+		}
+	}
 	if response.StatusCode >= 500 {
 		return fmt.Sprint(response.StatusCode) // the text is the server's own
 	}
@@ -147,7 +160,7 @@ func (e exchange) play(t *testing.T, address string, replace *strings.Replacer) 
 		}
 		slices.Sort(lines[i:j])
 	}
-	return fmt.Sprintf("%d %s\n%s\n%s\n%v", response.StatusCode, strings.Join(headers, "\n"), strings.Join(lines, "\n"), fmt.Sprint(response.Trailer), err)
+	return fmt.Sprintf("%d %s\n%s\n%s\n%v%s", response.StatusCode, strings.Join(headers, "\n"), strings.Join(lines, "\n"), fmt.Sprint(response.Trailer), err, again)
 }
 
 // upstream is what guests send requests to.
@@ -230,6 +243,8 @@ func TestServiceServesAsUnderWasmtime(t *testing.T) {
 		{line: "HEAD /hello"}, {line: "GET /trap"}, {line: "GET /nothing"}, {line: "GET /failed"}, {line: "GET /restless"},
 		{line: "GET /abort", loose: true}, {line: "GET /late", breaks: true},
 		{line: "POST /echo", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
+		{line: "GET /give"}, {line: "GET /known"}, {line: "POST /known", headers: []string{"content-length: 200000"}, body: body},
+		{line: "POST /give", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
 		{line: "POST /pass", headers: []string{"content-length: 200000", "te: trailers"}, body: body},
 		{line: "POST /unread", headers: []string{"content-length: 200000"}, body: body},
 		{line: "POST /echo", headers: []string{chunked}, body: "3\r\nabc\r\n5;x=y\r\ndefgh\r\n0\r\n\r\n"}, // theirs leaves out trailers that are not announced

@@ -28,6 +28,6 @@
 // # Limits
 //
 // Waitables and sets are in the instance's table of handles, which has canonical.MaxHandles places.
-// What continues belongs to a handle of the table. A text of an error context has at most maxText
-// bytes.
+// What continues belongs to a handle of the table, or there are maxSplices and maxAwaited of it. A
+// text of an error context has at most maxText bytes.
 package async

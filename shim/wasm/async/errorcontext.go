@@ -8,6 +8,9 @@ const maxText = 4096
 // errorContext is the resource error-context.
 type errorContext struct{ text string }
 
+// Held implements canonical.Sized.
+func (e *errorContext) Held() int { return len(e.text) }
+
 // Drop implements canonical.Resource.
 func (*errorContext) Drop() {}
 

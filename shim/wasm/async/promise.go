@@ -13,6 +13,9 @@ type Promise struct {
 	// Dropped, if it is set, is called once when nobody reads the future any more, read or not.
 	Dropped func()
 
+	// Needs says what the guest has to do first, for the trap of one that waits instead.
+	Needs string
+
 	// Arrives says that what keeps it comes in any case: if the host reads the future, Settle waits.
 	Arrives bool
 

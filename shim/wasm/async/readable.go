@@ -10,33 +10,54 @@ type Readable struct{ of *shared }
 
 // TakeStream takes the readable end of a stream of bytes from the guest.
 func TakeStream(c *canonical.Call, handle uint64) *Readable {
-	return &Readable{take(c, handle, kind{element: Byte})}
+	return hold(take(c, handle, kind{element: Byte}))
 }
 
 // TakeFuture takes the readable end of a future from the guest.
 func TakeFuture(c *canonical.Call, handle uint64, element Element) *Readable {
-	return &Readable{take(c, handle, kind{element: element, future: true})}
+	return hold(take(c, handle, kind{element: element, future: true}))
 }
 
 // Stream is a stream of bytes of the host's.
 func (t *Tasks) Stream(from Bytes) *Readable {
-	return &Readable{&shared{tasks: t, element: Byte, source: from}}
+	return hold(&shared{tasks: t, element: Byte, source: from})
 }
 
 // Future is the readable end of the promise.
 func (t *Tasks) Future(p *Promise, element Element) *Readable {
 	p.of = &shared{tasks: t, element: element, future: true, promise: p}
-	return &Readable{p.of}
+	return hold(p.of)
 }
 
+// hold makes the Readable of an end, which is closed with the Tasks if nobody does it before.
+//
+//go:noinline
+func hold(s *shared) *Readable {
+	if s.tasks.held == nil {
+		s.tasks.held = map[*shared]struct{}{}
+	}
+	s.tasks.held[s] = struct{}{}
+	return &Readable{s}
+}
+
+// used is the end of the Readable, which is somebody's now.
+func (r *Readable) used() { delete(r.of.tasks.held, r.of) }
+
 // Give gives it to the guest.
-func (r *Readable) Give(c *canonical.Call) uint32 { return r.of.give(c, false) }
+func (r *Readable) Give(c *canonical.Call) uint32 {
+	handle := r.of.give(c, false)
+	r.used()
+	return handle
+}
 
 // Own says whether the host has made it, and not the guest.
 func (r *Readable) Own() bool { return r.of.source != nil || r.of.promise != nil }
 
 // Close tells who writes that nobody reads.
-func (r *Readable) Close() { r.of.drop() }
+func (r *Readable) Close() {
+	r.used()
+	r.of.drop()
+}
 
 // Drain has the sink read a stream.
 func (r *Readable) Drain(to Sink) {
@@ -52,7 +73,12 @@ func (r *Readable) Drain(to Sink) {
 			s.tasks.add(s)
 		}
 	}
+	r.used()
 }
+
+// maxAwaited bounds how many promises of an instance the host itself waits for at a time. They have
+// no handle, and a guest may have one keep the next.
+const maxAwaited = 1000
 
 // receiver is the host as the reader of a future.
 type receiver struct {
@@ -64,6 +90,12 @@ type receiver struct {
 // makes of it in memory; of a promise, that of Keep. It gets false where there will be none.
 func (r *Readable) Receive(lift func(c *canonical.Call, at uint32) any, then func(value any, ok bool)) {
 	s := r.of
+	if s.promise != nil {
+		if s.tasks.awaited == maxAwaited {
+			canonical.Trapf("more than %d futures from the host to the host", maxAwaited)
+		}
+		s.tasks.awaited++
+	}
 	s.receiver = &receiver{lift, then}
 	switch {
 	case s.tasks.closed: // the guest's memory is not read any more
@@ -76,6 +108,7 @@ func (r *Readable) Receive(lift func(c *canonical.Call, at uint32) any, then fun
 		s.lift(s.pending)
 		s.pending = nil
 	}
+	r.used()
 }
 
 // lift has the host read what the guest writes into a future.
@@ -98,5 +131,8 @@ func (s *shared) forget() {
 func (s *shared) received(value any, ok bool) {
 	then := s.receiver.then
 	s.receiver = nil
+	if s.promise != nil {
+		s.tasks.awaited--
+	}
 	then(value, ok)
 }

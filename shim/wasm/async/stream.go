@@ -231,7 +231,7 @@ func (s *shared) start(c *transfer) {
 	case s.dropped:
 		c.tells(copyDropped)
 	case s.promise != nil:
-		s.pending = c
+		s.pending, s.tasks.asked = c, s.promise
 		s.promise.tell()
 	case s.receiver != nil:
 		s.lift(c)

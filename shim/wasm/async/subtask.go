@@ -72,6 +72,7 @@ func (t *Tasks) Start(c *canonical.Call, o canonical.Operation, out uint32, end 
 	return s.index
 }
 
+//go:noinline
 func asOperation(o canonical.Operation) Operation {
 	known, ok := o.(Operation)
 	if !ok {

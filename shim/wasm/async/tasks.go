@@ -21,9 +21,12 @@ type Tasks struct {
 	subs     []wasi.Subscription
 	context  [2]uint64
 	pressure uint32
-	splices  int      // in work
-	closed   bool     // the guest is told of nothing more
-	result   []uint64 // of the task, nil until it has returned
+	splices  int                  // in work
+	held     map[*shared]struct{} // of Readables: a trap may take them from who has them
+	awaited  int                  // promises that the host reads
+	asked    *Promise             // of the future that the guest has read last
+	closed   bool                 // the guest is told of nothing more
+	result   []uint64             // of the task, nil until it has returned
 }
 
 // New makes the Tasks of an instance, which sleeps in this System.
@@ -44,12 +47,17 @@ func (t *Tasks) Close() {
 			w.of.of.forget()
 		}
 	}
+	for s := range t.held {
+		s.drop()
+	}
 }
 
 // of is the Tasks of the instance that a call is one of.
 func of(c *canonical.Call) *Tasks { return Of(c) }
 
 // Of is the Tasks of the instance that a call is one of.
+//
+//go:noinline
 func Of(c *canonical.Call) *Tasks {
 	t, ok := c.Instance.Tasks.(*Tasks)
 	if !ok {
@@ -87,7 +95,7 @@ func (t *Tasks) progress(wait bool, only func(work) bool) error {
 	}
 	if len(all) == 0 {
 		if wait {
-			canonical.Trapf("deadlock: it waits for what nothing will tell")
+			canonical.Trapf("deadlock: it waits for what nothing will tell%s", t.lacks())
 		}
 		return nil
 	}
@@ -114,6 +122,14 @@ func (t *Tasks) progress(wait bool, only func(work) bool) error {
 		}
 	}
 	return nil
+}
+
+// lacks is what the guest has not done for the future that it has read last, "" for nothing.
+func (t *Tasks) lacks() string {
+	if p := t.asked; p != nil && !p.kept && p.Needs != "" {
+		return ": " + p.Needs
+	}
+	return ""
 }
 
 // until continues until something is the case.

@@ -59,8 +59,12 @@ func (b *binding) callAsync(c *Call, stack []uint64) {
 		b.answer(c, out, err)
 	}
 	err := b.Function.Call(c, p, out+b.Answer.Payload)
+	o, goes := err.(Operation)
+	if goes && i.Ended() != nil {
+		o.Cancel()
+	}
 	i.mayGoOn()
-	if o, goes := err.(Operation); goes {
+	if goes {
 		var ended bool
 		if ended, err = o.Step(c, out+b.Answer.Payload); !ended {
 			stack[0] = SubtaskStarted | uint64(i.Tasks.Start(c, o, out+b.Answer.Payload, end))<<SubtaskShift

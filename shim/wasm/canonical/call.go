@@ -123,6 +123,8 @@ func (c *Call) PutOption(at uint32, r Resource) {
 func (c *Call) Add(r Resource, parent uint32) uint32 { return c.Instance.Add(r, parent) }
 
 // Discriminant reads the case of a variant or an enum.
+//
+//go:noinline
 func Discriminant(p uint64, cases uint32) uint32 {
 	v := uint32(p)
 	if v >= cases {

@@ -183,3 +183,27 @@ func TestEnd(t *testing.T) {
 	two.Add(&thing{}, 0)
 	two.do("get", 1)
 }
+
+// going is an operation that the end of its instance meets.
+type going struct{ cancelled *int }
+
+func (going) Error() string                    { return "goes on" }
+func (going) Step(*Call, uint32) (bool, error) { return false, nil }
+func (g going) Cancel()                        { *g.cancelled++ }
+
+// TestEndOfOperation ends the instance in the call that starts an operation: it has what only its
+// end gives back.
+func TestEndOfOperation(t *testing.T) {
+	cancelled, over := 0, errors.New("over")
+	i := &Instance{}
+	b := &binding{Function: &Function{Name: "go", Async: true, Call: func(c *Call, _ []uint64, _ uint32) error {
+		i.End(over)
+		return going{&cancelled}
+	}}, options: Options{Async: true}}
+	defer func() {
+		if r := recover(); r != over || cancelled != 1 {
+			t.Errorf("ended by %v, cancelled %d times", r, cancelled)
+		}
+	}()
+	b.callAsync(&Call{Instance: i}, make([]uint64, 1))
+}

@@ -21,7 +21,8 @@
 // # Handles
 //
 // An instance has one table of handles for all types of resources, numbered from 1; the number
-// given back last is given out first, as in wasmtime. There are at most maxHandles.
+// given back last is given out first, as in wasmtime. There are at most MaxHandles, and resources
+// that may be large (Sized) hold at most MaxBytes together.
 //
 // # Traps
 //

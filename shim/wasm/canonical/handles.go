@@ -3,9 +3,18 @@ package canonical
 // MaxHandles bounds the table of one instance; the process's own RLIMIT_NOFILE may be lower.
 const MaxHandles = 1 << 16
 
+// MaxBytes bounds what the Sized resources of one instance hold together.
+const MaxBytes = 32 << 20
+
 // Resource is what a handle stands for.
 type Resource interface {
 	Drop() // releases what it holds
+}
+
+// Sized is a Resource that may hold much memory of the host's.
+type Sized interface {
+	Resource
+	Held() int // in bytes, beyond what every resource has
 }
 
 // slot is a handle of the guest.
@@ -13,12 +22,14 @@ type slot struct {
 	is       Resource // nil: free
 	parent   uint32   // handle that it was made of, 0 = none
 	children uint32
+	size     int // of a Sized, when it was weighed last
 }
 
 // table holds the guest's handles by number; 0 is none.
 type table struct {
 	slots []slot
 	free  []uint32
+	bytes int // of all that are Sized
 }
 
 // Add gives the guest a handle. Its parent, 0 for none, cannot be dropped before it.
@@ -42,8 +53,25 @@ func (i *Instance) Add(r Resource, parent uint32) uint32 {
 	if parent != 0 {
 		t.slots[parent].children++
 	}
+	i.weigh(index)
 	return index
 }
+
+// weigh bounds the memory of the host's that handles stand for, of which one is new or has grown.
+func (i *Instance) weigh(index uint32) {
+	t := &i.handles
+	s := &t.slots[index]
+	if sized, ok := s.is.(Sized); ok {
+		size := sized.Held()
+		t.bytes += size - s.size
+		if s.size = size; t.bytes > MaxBytes {
+			Trapf("handles that hold more than %d bytes", MaxBytes)
+		}
+	}
+}
+
+// Weigh is to be called when the Sized that a handle stands for has another size.
+func (c *Call) Weigh(handle uint64) { c.Instance.weigh(uint32(handle)) }
 
 // Get returns what a handle stands for. T may be an interface.
 func Get[T Resource](c *Call, handle uint64) T {
@@ -72,6 +100,7 @@ func take[T Resource](c *Call, handle uint64, how string) T {
 	if s.parent != 0 {
 		t.slots[s.parent].children--
 	}
+	t.bytes -= s.size
 	t.slots[index] = slot{}
 	t.free = append(t.free, index)
 	return r

@@ -19,6 +19,8 @@ type Instance struct {
 	handles  table
 	reallocs map[string]api.Function // by the name of the guest's export
 	leaving  bool                    // the guest's realloc runs: it must not call imports
+	life     context.Context         // until Close, nil before somebody asks
+	die      context.CancelFunc      // ends life
 	ended    atomic.Pointer[error]   // why no host function runs any more
 	call     Call                    // scratch space: an instance has one call at a time
 	flat     [maxParams]uint64       // likewise, of parameters that are in memory
@@ -66,8 +68,20 @@ func (i *Instance) Ended() error {
 	return nil
 }
 
+// Life is a context that ends when the instance is closed. It is for what a trap may take from the
+// guest before it has a handle of it. Only calls of the instance may ask for it.
+func (i *Instance) Life() context.Context {
+	if i.life == nil {
+		i.life, i.die = context.WithCancel(context.Background())
+	}
+	return i.life
+}
+
 // Close drops the handles that are left. No call may run or follow.
 func (i *Instance) Close() {
+	if i.die != nil {
+		defer i.die()
+	}
 	if i.Tasks != nil {
 		i.Tasks.Close()
 	}

@@ -12,4 +12,6 @@ type Trap struct {
 func (t *Trap) Error() string { return t.Import + ": " + t.Text }
 
 // Trapf ends the guest. It does not return: nothing of the guest runs afterwards.
+//
+//go:noinline
 func Trapf(format string, args ...any) { panic(&Trap{Text: fmt.Sprintf(format, args...)}) }

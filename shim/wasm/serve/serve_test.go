@@ -37,6 +37,7 @@ type bench struct {
 	memory *linear.Pool
 	served chan error
 	access *lines
+	failed *lines // what Handler.Log was told
 }
 
 // lines are what was written, for several goroutines.
@@ -72,7 +73,7 @@ func serveFile(t *testing.T, name string, o Options, limits wasihttp.Limits, eac
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, memory: linear.New(linear.Options{Seats: DefaultConcurrency, Each: each}), served: make(chan error, 1), access: &lines{}}
+	b := &bench{T: t, memory: linear.New(linear.Options{Seats: DefaultConcurrency, Each: each}), served: make(chan error, 1), access: &lines{}, failed: &lines{}}
 	ctx := experimental.WithMemoryAllocator(context.Background(), b.memory)
 	r := wasitest.Runtime(ctx)
 	t.Cleanup(func() { r.Close(ctx) })
@@ -104,7 +105,8 @@ func serveFile(t *testing.T, name string, o Options, limits wasihttp.Limits, eac
 	}
 	b.url = "http://" + l.Addr().String()
 	b.instances = NewInstances(c, first, o)
-	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: b.instances, Limits: limits}, b.access, func() {})
+	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: b.instances, Limits: limits,
+		Log: func(_ *http.Request, err error) { fmt.Fprintln(b.failed, err) }}, b.access, func() {})
 	go func() { b.served <- b.server.Serve() }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()

@@ -59,7 +59,7 @@ func TestServiceAnswers(t *testing.T) {
 	if text, _ := b.post("/unread", body); string(text) != "hello\n" {
 		t.Errorf("a body that is not read: %q", text)
 	}
-	for _, path := range []string{"/echo", "/pass"} {
+	for _, path := range []string{"/echo", "/pass", "/give"} {
 		for _, sent := range [][]byte{nil, []byte("short"), body} {
 			if text, trailer := b.post(path, sent); !bytes.Equal(text, sent) || trailer != "end" {
 				t.Errorf("%s of %d bytes: %d bytes, trailer %q", path, len(sent), len(text), trailer)
@@ -68,6 +68,28 @@ func TestServiceAnswers(t *testing.T) {
 	}
 	if big := b.get("/big"); len(big) != len("200 ")+4<<20 {
 		t.Errorf("big: %d bytes", len(big))
+	}
+}
+
+// TestTrailersBeforeBody waits for the trailers of a body. They come when its stream was read or
+// dropped, also by the host. A guest that waits before that, and for nothing else, waits for ever:
+// wasmtime lets it.
+func TestTrailersBeforeBody(t *testing.T) {
+	b := serveService(t, Options{}, wasihttp.Limits{})
+	for _, sent := range [][]byte{nil, []byte("short"), bytes.Repeat([]byte("0123456789abcdef"), 1<<16)} {
+		if text, trailer := b.post("/give", sent); !bytes.Equal(text, sent) || trailer != "end" {
+			t.Errorf("a body that is sent on: %d bytes of %d, trailer %q", len(text), len(sent), trailer)
+		}
+		if text, _ := b.post("/known", sent); string(text) != "hello\n" {
+			t.Errorf("a body that was dropped: %q", text)
+		}
+		before := len(b.failed.all())
+		if text, _ := b.post("/wait", sent); string(text) != "Internal Server Error\n" {
+			t.Errorf("a body that nobody reads: %q", text)
+		}
+		if said := b.failed.all()[before:]; !strings.Contains(said, "deadlock: it waits for what nothing will tell: trailers come when the body's stream was read or dropped") {
+			t.Errorf("a body that nobody reads: the log has %q", said)
+		}
 	}
 }
 

@@ -1,8 +1,6 @@
 package wasihttp
 
 import (
-	"net/http"
-
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 )
@@ -39,7 +37,7 @@ func (e *exchange) taskReturned(c *canonical.Call, flat []uint64, method string)
 		e.answer(nil, err)
 		return
 	}
-	if method == http.MethodHead || r.status == http.StatusNoContent || r.status == http.StatusNotModified {
+	if bodiless(method, r.status) {
 		body.size = -1 // content-length is not that of the body, which is not sent
 	}
 	answer := &outgoingResponse{r.status, r.headers, body}

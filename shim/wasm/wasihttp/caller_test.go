@@ -107,6 +107,8 @@ type guest struct {
 	mod      api.Module
 	mem      api.Memory
 	next     uint32 // where put writes
+
+	first, last uint64 // of link: the first response, and the future of the last one
 }
 
 // guest makes one, which its user closes.

@@ -77,21 +77,31 @@ func NewClient(config ClientConfig) *Client {
 // Close closes the connections that are idle.
 func (cl *Client) Close() { cl.transport.CloseIdleConnections() }
 
-// optionsKey is that of the requestOptions in the context of a request.
-type optionsKey struct{}
+// dialingKey is that of the dialing in the context of a request.
+type dialingKey struct{}
+
+// dialing is what dialing for a request needs of it.
+type dialing struct {
+	options requestOptions
+	request context.Context
+}
+
+// dialContext is the context of dialing for a request. net/http's does not end with the request.
+func dialContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	d := ctx.Value(dialingKey{}).(*dialing)
+	return context.WithTimeout(d.request, d.options.connect.or(defaultTimeout))
+}
 
 // dial connects to a host of a guest's request.
 func (cl *Client) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	options := ctx.Value(optionsKey{}).(requestOptions)
-	ctx, cancel := context.WithTimeout(ctx, options.connect.or(defaultTimeout))
+	ctx, cancel := dialContext(ctx)
 	defer cancel()
 	return cl.connect(ctx, address)
 }
 
 // dialTLS is dial, and the handshake.
 func (cl *Client) dialTLS(ctx context.Context, _, address string) (net.Conn, error) {
-	options := ctx.Value(optionsKey{}).(requestOptions)
-	ctx, cancel := context.WithTimeout(ctx, options.connect.or(defaultTimeout))
+	ctx, cancel := dialContext(ctx)
 	defer cancel()
 	conn, err := cl.connect(ctx, address)
 	if err != nil {

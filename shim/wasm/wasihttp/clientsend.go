@@ -37,7 +37,7 @@ func clientSend(c *canonical.Call, p []uint64, _ uint32) error {
 	}
 	cl, _ := c.Instance.Extension.(*Client)
 	if err = r.sendable(); err == nil {
-		s.future, err = cl.send(&r.head, given, options)
+		s.future, err = cl.send(c.Instance.Life(), &r.head, given, options)
 	}
 	if err != nil {
 		s.fail(err)
@@ -82,7 +82,9 @@ func (s *sending) Step(c *canonical.Call, out uint32) (bool, error) {
 	if s.empty || s.body.size == 0 { // none is sent
 		s.body.pipe.Accept()
 	}
-	r := &response{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: arriving(async.Of(c), f.incoming())}
+	arrived := f.http
+	r := &response{status: arrived.StatusCode, headers: fields.OfHeaders(arrived.Header, arrived.Trailer)}
+	r.body = arriving(async.Of(c), f.incoming())
 	c.Put32(out, c.Add(r, 0))
 	return true, nil
 }

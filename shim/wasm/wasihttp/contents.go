@@ -120,10 +120,10 @@ type bodySource struct {
 
 // arriving are the contents of a message that arrives.
 func arriving(t *async.Tasks, in *incoming) *contents {
-	s := &bodySource{of: in, trailers: &async.Promise{Arrives: true}}
+	s := &bodySource{of: in, trailers: &async.Promise{Arrives: true, Needs: "trailers come when the body's stream was read or dropped"}}
 	s.trailers.Dropped = func() {
 		if s.unwanted = true; s.closed {
-			in.abandon()
+			s.abandon()
 		}
 	}
 	return &contents{stream: t.Stream(s), trailers: t.Future(s.trailers, ending)}
@@ -147,13 +147,19 @@ func (s *bodySource) ReadBytes(b []byte) (int, error) {
 	return s.of.pipe.TryRead(b)
 }
 
+// abandon gives the body up, and what it holds: the guest may still have a handle of its end.
+func (s *bodySource) abandon() {
+	s.of.abandon()
+	s.of = nil
+}
+
 // Close leaves the rest where it is, if the trailers are still wanted.
 func (s *bodySource) Close() {
 	s.closed = true
 	switch {
 	case s.trailers == nil:
 	case s.unwanted:
-		s.of.abandon()
+		s.abandon()
 	default:
 		s.of.pipe.CloseRead(errDiscard)
 		s.of.begin()

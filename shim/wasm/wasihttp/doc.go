@@ -24,7 +24,9 @@
 //
 // Where the head has left already, the connection is closed instead, so that the client sees that
 // the response is not complete. So it is where the guest drops an outgoing-body without finishing
-// it. A body that is still open when the guest returns is complete, as under wasmtime.
+// it. A body that is still open when the guest returns is complete, as under wasmtime. So is the
+// response whose client has all bytes that content-length says, or gets none (HEAD, 204, 304),
+// however the body ends.
 //
 // # Fields
 //

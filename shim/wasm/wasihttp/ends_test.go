@@ -170,7 +170,7 @@ func TestStalledRequestBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &head{method: "POST", headers: &fields.Fields{}, scheme: optional{true, "http"}, authority: optional{true, u.Host}, path: optional{true, "/"}}
-	f, err := cl.send(h, body, requestOptions{firstByte: timeout{true, uint64(100 * time.Millisecond)}})
+	f, err := cl.send(context.Background(), h, body, requestOptions{firstByte: timeout{true, uint64(100 * time.Millisecond)}})
 	if err != nil {
 		t.Fatal(err)
 	}

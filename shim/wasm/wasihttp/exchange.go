@@ -67,6 +67,12 @@ const lull = time.Millisecond
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	sent    int64 // of the body
+}
+
+// bodiless says whether a response has no body, whatever its content-length is.
+func bodiless(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 }
 
 // head makes the head of the response, which is sent with the body or after a lull.
@@ -102,6 +108,7 @@ func (w *writer) copy(body *outgoing, at time.Time, gone, over <-chan struct{}) 
 			if _, err := w.Write(chunk[:n]); err != nil && err != http.ErrBodyNotAllowed {
 				return err
 			}
+			w.sent += int64(n)
 			if !unsent {
 				unsent = true
 				pause.Reset(lull)

@@ -91,12 +91,19 @@ func fieldsSet(c *canonical.Call, p []uint64, _ uint32) error {
 		}
 		values = append(values, v)
 	}
-	return f.Set(n, values)
+	return weighed(c, p[0], f.Set(n, values))
 }
 
 func fieldsDelete(c *canonical.Call, p []uint64, _ uint32) error {
 	f := canonical.Get[*fields.Fields](c, p[0])
-	return f.Delete(name(c, p[1], p[2]))
+	return weighed(c, p[0], f.Delete(name(c, p[1], p[2])))
+}
+
+// weighed weighs the fields of a handle that have changed, or have not because of err, which it
+// returns.
+func weighed(c *canonical.Call, handle uint64, err error) error {
+	c.Weigh(handle)
+	return err
 }
 
 // fieldsGetAndDelete is of WASI 0.3.
@@ -104,7 +111,7 @@ func fieldsGetAndDelete(c *canonical.Call, p []uint64, out uint32) error {
 	f := canonical.Get[*fields.Fields](c, p[0])
 	n := name(c, p[1], p[2])
 	values := f.Get(n)
-	if err := f.Delete(n); err != nil {
+	if err := weighed(c, p[0], f.Delete(n)); err != nil {
 		return err
 	}
 	putValues(c, out, values)
@@ -113,7 +120,7 @@ func fieldsGetAndDelete(c *canonical.Call, p []uint64, out uint32) error {
 
 func fieldsAppend(c *canonical.Call, p []uint64, _ uint32) error {
 	f := canonical.Get[*fields.Fields](c, p[0])
-	return f.Add(name(c, p[1], p[2]), value(c, p[3], p[4]))
+	return weighed(c, p[0], f.Add(name(c, p[1], p[2]), value(c, p[3], p[4])))
 }
 
 func fieldsEntries(c *canonical.Call, p []uint64, out uint32) error {

@@ -190,7 +190,7 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 		e.response.body.pipe.CloseRead(pipe.ErrUnread)
 		h.log(r, fmt.Errorf("send response: %w", err))
 		_ = w.control.Flush() // the client is to see what there was
-		return false
+		return bodiless(r.Method, e.response.status) || w.sent == e.response.body.size
 	}
 	w.trailers(e.response.body.trailers)
 	return true

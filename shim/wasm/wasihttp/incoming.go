@@ -155,6 +155,9 @@ func (s *bodyReader) Read(i *wasip2.Instance, n uint64, block bool) ([]byte, err
 	}
 }
 
+// Held implements canonical.Sized.
+func (*bodyReader) Held() int { return maxRead }
+
 // Drop leaves the rest where it is: the trailers may still be asked for.
 func (*bodyReader) Drop() {}
 

@@ -61,6 +61,9 @@ type response struct {
 	body    *contents
 }
 
+// Held implements canonical.Sized.
+func (r *response) Held() int { return r.headers.Held() }
+
 func (r *response) Drop() { r.body.drop() }
 
 func newResponse(c *canonical.Call, p []uint64, out uint32) error {
@@ -79,7 +82,7 @@ func statusCode(c *canonical.Call, p []uint64, _ uint32) error {
 
 func setStatusCode(c *canonical.Call, p []uint64, _ uint32) error {
 	r, status := canonical.Get[*response](c, p[0]), int(uint16(p[1]))
-	answerPlain(p, status >= 100 && status <= 599, func() { r.status = status })
+	answerPlain(c, p, status >= 100 && status <= 599, func() { r.status = status })
 	return nil
 }
 

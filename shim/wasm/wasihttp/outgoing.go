@@ -48,11 +48,22 @@ func (o *outgoing) finish(trailers *fields.Fields) error {
 	return nil
 }
 
+// Held is what it may hold of the host's memory, none of no body.
+func (o *outgoing) Held() int {
+	if o == nil {
+		return 0
+	}
+	return pipe.Size
+}
+
 // outgoingBody is the resource of that name.
 type outgoingBody struct {
 	of     *outgoing
 	stream bool // it was given out
 }
+
+// Held implements canonical.Sized.
+func (b *outgoingBody) Held() int { return b.of.Held() }
 
 func (b *outgoingBody) Drop() { b.of.pipe.CloseWrite(errAborted) }
 

@@ -93,6 +93,11 @@ type head struct {
 	headers                 *fields.Fields
 }
 
+// Held implements canonical.Sized.
+func (h *head) Held() int {
+	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text) + h.headers.Held()
+}
+
 // first is the head.
 func (h *head) first() *head { return h }
 
@@ -103,6 +108,8 @@ type headed interface {
 }
 
 // headOf is the head of the request of a handle.
+//
+//go:noinline
 func headOf(c *canonical.Call, handle uint64) *head { return canonical.Get[headed](c, handle).first() }
 
 // outgoingRequest is the resource of that name.
@@ -116,6 +123,9 @@ type optional struct {
 	some bool
 	text string
 }
+
+// Held implements canonical.Sized.
+func (r *outgoingRequest) Held() int { return r.head.Held() + r.body.Held() }
 
 func (r *outgoingRequest) Drop() {
 	if r.body != nil {
@@ -134,16 +144,18 @@ func outgoingRequestBody(c *canonical.Call, p []uint64, out uint32) error {
 	if r.body != nil {
 		return errOnce
 	}
-	return giveBody(c, out, &r.body, r.headers, RequestBodySize)
+	return giveBody(c, p[0], out, &r.body, r.headers, RequestBodySize)
 }
 
-// giveBody makes the body of a request or a response, and gives the guest its handle.
-func giveBody(c *canonical.Call, out uint32, to **outgoing, headers *fields.Fields, wrong Case) error {
+// giveBody makes the body of the request or the response of a handle, and gives the guest that of
+// the body.
+func giveBody(c *canonical.Call, of uint64, out uint32, to **outgoing, headers *fields.Fields, wrong Case) error {
 	body, err := newOutgoing(headers, wrong)
 	if err != nil {
 		return err
 	}
 	*to = body
+	c.Weigh(of)
 	c.Put32(out, c.Add(&outgoingBody{of: body}, 0))
 	return nil
 }
@@ -156,15 +168,18 @@ func headMethod(c *canonical.Call, p []uint64, out uint32) error {
 func setMethod(c *canonical.Call, p []uint64, _ uint32) error {
 	r := headOf(c, p[0])
 	method := readVariant(c, p[1:4], methods)
-	answerPlain(p, validMethod(method), func() { r.method = method })
+	answerPlain(c, p, validMethod(method), func() { r.method = method })
 	return nil
 }
 
-// answerPlain is the answer of a function that returns a result without payloads.
-func answerPlain(p []uint64, ok bool, then func()) {
+// answerPlain is the answer of a function that changes what the handle in p[0] stands for, and
+// returns a result without payloads.
+func answerPlain(c *canonical.Call, p []uint64, ok bool, then func()) {
+	handle := p[0]
 	if p[0] = 1; ok {
 		p[0] = 0
 		then()
+		c.Weigh(handle)
 	}
 }
 
@@ -184,7 +199,7 @@ func setText(of func(*head) *optional, valid func(string) bool) func(*canonical.
 		if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 			to.text = readText(c, p[2], p[3])
 		}
-		answerPlain(p, !to.some || valid(to.text), func() { *o = to })
+		answerPlain(c, p, !to.some || valid(to.text), func() { *o = to })
 		return nil
 	}
 }
@@ -206,7 +221,7 @@ func setScheme(c *canonical.Call, p []uint64, _ uint32) error {
 	if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 		to.text = readVariant(c, p[2:5], schemes)
 	}
-	answerPlain(p, !to.some || validScheme(to.text), func() { r.scheme = to })
+	answerPlain(c, p, !to.some || validScheme(to.text), func() { r.scheme = to })
 	return nil
 }
 

@@ -13,6 +13,9 @@ type outgoingResponse struct {
 	body    *outgoing // nil: the guest has not asked for it
 }
 
+// Held implements canonical.Sized.
+func (r *outgoingResponse) Held() int { return r.headers.Held() + r.body.Held() }
+
 func (r *outgoingResponse) Drop() {
 	if r.body != nil {
 		r.body.pipe.CloseRead(pipe.ErrUnread)
@@ -32,7 +35,7 @@ func responseStatus(c *canonical.Call, p []uint64, _ uint32) error {
 
 func setStatus(c *canonical.Call, p []uint64, _ uint32) error {
 	r, status := canonical.Get[*outgoingResponse](c, p[0]), int(uint16(p[1]))
-	answerPlain(p, status >= 100 && status <= 999, func() { r.status = status })
+	answerPlain(c, p, status >= 100 && status <= 999, func() { r.status = status })
 	return nil
 }
 
@@ -46,7 +49,7 @@ func responseBody(c *canonical.Call, p []uint64, out uint32) error {
 	if r.body != nil {
 		return errOnce
 	}
-	return giveBody(c, out, &r.body, r.headers, ResponseBodySize)
+	return giveBody(c, p[0], out, &r.body, r.headers, ResponseBodySize)
 }
 
 // responseOutparam is the resource of that name: where the answer to one request goes.
@@ -71,6 +74,9 @@ type incomingResponse struct {
 	body    *incoming
 	taken   bool // the body was consumed
 }
+
+// Held implements canonical.Sized.
+func (r *incomingResponse) Held() int { return r.headers.Held() }
 
 func (r *incomingResponse) Drop() {
 	if !r.taken {

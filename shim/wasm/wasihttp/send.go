@@ -49,7 +49,7 @@ func handle(c *canonical.Call, p []uint64, out uint32) error {
 		options = *canonical.Take[*requestOptions](c, p[2])
 	}
 	cl, _ := c.Instance.Extension.(*Client)
-	f, err := cl.send(&request.head, request.body, options)
+	f, err := cl.send(c.Instance.Life(), &request.head, request.body, options)
 	if err != nil {
 		request.Drop()
 		return err
@@ -58,8 +58,8 @@ func handle(c *canonical.Call, p []uint64, out uint32) error {
 	return nil
 }
 
-// send starts a request.
-func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*futureResponse, error) {
+// send starts a request, which is given up when the life of the instance ends.
+func (cl *Client) send(life context.Context, from *head, body *outgoing, options requestOptions) (*futureResponse, error) {
 	if cl == nil {
 		return nil, code(RequestDenied)
 	}
@@ -72,12 +72,17 @@ func (cl *Client) send(from *head, body *outgoing, options requestOptions) (*fut
 	default:
 		return nil, code(ConnectionLimitReached)
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), optionsKey{}, options))
+	dials := &dialing{options: options}
+	ctx, cancel := context.WithCancelCause(context.WithValue(life, dialingKey{}, dials))
+	dials.request = ctx
 	f := &futureResponse{}
+	var forget func() bool
 	f.end = sync.OnceFunc(func() {
+		forget()
 		cancel(context.Canceled)
 		<-cl.slots
 	})
+	forget = context.AfterFunc(life, f.end)
 	first := time.AfterFunc(time.Hour, func() { cancel(code(ConnectionReadTimeout)) })
 	first.Stop()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -206,16 +211,22 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 		return nil
 	}
 	c.Put8(out+futureInner, 0)
-	c.Put32(out+futureResult, c.Add(&incomingResponse{status: f.http.StatusCode, headers: fields.OfHeaders(f.http.Header, f.http.Trailer), body: f.incoming()}, 0))
+	response := f.http
+	r := &incomingResponse{status: response.StatusCode, headers: fields.OfHeaders(response.Header, response.Trailer)}
+	r.body = f.incoming()
+	c.Put32(out+futureResult, c.Add(r, 0))
 	return nil
 }
 
-// incoming is the body of the response that has arrived.
+// incoming is the body of the response that has arrived, of which the future knows nothing more.
 func (f *futureResponse) incoming() *incoming {
-	in := newIncoming(f.body, func() http.Header { return f.http.Trailer }, func(err error) error { return receiveCode(f.body.ctx, err) })
+	response, body, end := f.http, f.body, f.end
+	f.http, f.body = nil, nil
+	response.Header = nil // fields have it
+	in := newIncoming(body, func() http.Header { return response.Trailer }, func(err error) error { return receiveCode(body.ctx, err) })
 	in.release = func() {
-		f.end()
-		f.body.Close()
+		end()
+		body.Close()
 	}
 	return in
 }

@@ -390,6 +390,15 @@ __attribute__((export_name("wasi:http/incoming-handler" VERSION "#handle"))) voi
 		add(headers, "X-Twice", "1"), add(headers, "x-other", "o"), add(headers, "x-twice", "2"), add(headers, "server", "web"), add(headers, "set-cookie", "a=b; c"),
 			add(headers, "set-cookie", "d"), add(headers, "x-bytes", "\xff\x80");
 		finish(start(out, 418, headers), 0);
+	} else if (IS("/204") || IS("/304") || IS("/zero")) {
+		u32 headers = new_fields();
+		if (IS("/zero")) add(headers, "content-length", "0");
+		u32 body = start(out, IS("/204") ? 204 : IS("/304") ? 304 : 200, headers);
+		body_write(body, words);
+		u32 to = words[1];
+		write(to, "some", 4);
+		drop_output(to);
+		finish(body, 0);
 	} else if (IS("/unfinished") || IS("/abandoned") || IS("/short") || IS("/long") || IS("/late") || IS("/exact")) {
 		u32 headers = new_fields();
 		if (IS("/short")) add(headers, "content-length", "10");

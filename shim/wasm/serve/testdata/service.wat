@@ -7,6 +7,9 @@
 ;;   /failed   returns an error-code             /sleep    waits for an hour
 ;;   /abort    its trailers are an error         /pass     as /echo, through a request of its own
 ;;   /count    how many requests it has had      /big      4 MiB
+;;   /give     as /echo, and waits for the request's trailers when its own body is being sent
+;;   /wait     waits for the trailers of a body that nobody reads
+;;   /known    the same after it has dropped the stream of the body
 (component
   (import "wasi:http/types@0.3.0" (instance $types
     (export "fields" (type $fields (sub resource)))
@@ -83,6 +86,8 @@
   (core func $bytes-drop (canon stream.drop-writable $bytes))
   (core func $end-new (canon future.new $end))
   (core func $end-write (canon future.write $end (memory $mem)))
+  (core func $end-read (canon future.read $end (memory $mem) (realloc (core func $realloc))))
+  (core func $bytes-leave (canon stream.drop-readable $bytes))
   (core func $end-drop (canon future.drop-writable $end))
   (core func $sent-new (canon future.new $sent))
   (core func $sent-write (canon future.write $sent (memory $mem)))
@@ -104,6 +109,8 @@
     (import "" "bytes-drop" (func $bytes-drop (param i32)))
     (import "" "end-new" (func $end-new (result i64)))
     (import "" "end-write" (func $end-write (param i32 i32) (result i32)))
+    (import "" "end-read" (func $end-read (param i32 i32) (result i32)))
+    (import "" "bytes-leave" (func $bytes-leave (param i32)))
     (import "" "end-drop" (func $end-drop (param i32)))
     (import "" "sent-new" (func $sent-new (result i64)))
     (import "" "sent-write" (func $sent-write (param i32 i32) (result i32)))
@@ -154,7 +161,7 @@
       (call $sent-drop (local.get $w)))
 
     (func (export "handle") (param $request i32) (result i32)
-      (local $what i32) (local $headers i32) (local $n i32) (local $trailers i32)
+      (local $what i32) (local $headers i32) (local $n i32) (local $trailers i32) (local $e i64)
       (global.set $count (i32.add (global.get $count) (i32.const 1)))
       (i64.store (i32.const 256) (i64.const 0)) ;; none of what another request has left
       (i64.store (i32.const 264) (i64.const 0))
@@ -173,6 +180,27 @@
         (then
           (call $take (local.get $request))
           (call $respond (local.get $headers) (i32.load (i32.const 64)) (i32.load (i32.const 68)))
+          (return (i32.const 0))))
+      (if (i32.eq (local.get $what) (i32.const 0x67)) ;; g
+        (then
+          (call $take (local.get $request))
+          (local.set $trailers (i32.load (i32.const 68)))
+          (local.set $e (call $end-new))
+          (global.set $end (i32.wrap_i64 (i64.shr_u (local.get $e) (i64.const 32))))
+          (call $respond (local.get $headers) (i32.load (i32.const 64)) (i32.wrap_i64 (local.get $e)))
+          (drop (call $end-read (local.get $trailers) (i32.const 256)))
+          (drop (call $end-write (global.get $end) (i32.const 256)))
+          (call $end-drop (global.get $end))
+          (return (i32.const 0))))
+      (if (i32.or (i32.eq (local.get $what) (i32.const 0x77)) (i32.eq (local.get $what) (i32.const 0x6b))) ;; w, k
+        (then
+          (call $take (local.get $request))
+          (local.set $trailers (i32.load (i32.const 68)))
+          (if (i32.eq (local.get $what) (i32.const 0x6b)) (then (call $bytes-leave (i32.load (i32.const 64)))))
+          (drop (call $end-read (local.get $trailers) (i32.const 512)))
+          (call $open (local.get $headers))
+          (call $write (i32.const 1024) (i32.const 6))
+          (call $finish)
           (return (i32.const 0))))
       (if (i32.eq (local.get $what) (i32.const 0x70)) ;; p
         (then
@@ -215,7 +243,7 @@
     (export "path" (func $path)) (export "consume" (func $consume)) (export "new-response" (func $new-response))
     (export "drop-request" (func $drop-request)) (export "wait-for" (func $wait-for))
     (export "bytes-new" (func $bytes-new)) (export "bytes-write" (func $bytes-write)) (export "bytes-drop" (func $bytes-drop))
-    (export "end-new" (func $end-new)) (export "end-write" (func $end-write)) (export "end-drop" (func $end-drop))
+    (export "end-new" (func $end-new)) (export "end-write" (func $end-write)) (export "end-drop" (func $end-drop)) (export "end-read" (func $end-read)) (export "bytes-leave" (func $bytes-leave))
     (export "sent-new" (func $sent-new)) (export "sent-write" (func $sent-write)) (export "sent-drop" (func $sent-drop))
     (export "return" (func $return))))))
   (func $handle async (param "request" (own $request)) (result $answer)

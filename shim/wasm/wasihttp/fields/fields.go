@@ -64,6 +64,9 @@ type Fields struct {
 
 func (*Fields) Drop() {}
 
+// Held implements canonical.Sized.
+func (f *Fields) Held() int { return f.size }
+
 // Of makes fields that cannot be changed of what has arrived. Headers of HTTP have lost their
 // order, so they are sorted by name.
 func Of(header http.Header) *Fields {
