@@ -1,11 +1,5 @@
 package lower
 
-import (
-	"encoding/binary"
-
-	"github.com/sunaba-project/sunaba/shim/wasm/format"
-)
-
 // Exports of a component that answers HTTP requests.
 const (
 	// HandleName is that of WASI 0.2: a function that takes the handles of an incoming-request and a
@@ -41,11 +35,5 @@ func handler(postReturn bool) []byte {
 		body = append(body, opCall, 1)
 	}
 	body = append(body, opEnd)
-	return format.Join([]format.Section{
-		format.NewSection(format.SectionType, vector([]byte{form, 2, i32, i32, 0}, []byte{form, 0, 0})),
-		format.NewSection(format.SectionImport, vector(imports...)),
-		format.NewSection(format.SectionFunction, vector([]byte{handleType})),
-		format.NewSection(format.SectionExport, vector(append(name(HandleName), format.KindFunction, byte(len(imports))))),
-		format.NewSection(format.SectionCode, vector(append(binary.AppendUvarint(nil, uint64(len(body))), body...))),
-	})
+	return caller([][]byte{{form, 2, i32, i32, 0}, {form, 0, 0}}, imports, HandleName, handleType, body)
 }

@@ -1,10 +1,7 @@
 package lower
 
 import (
-	"encoding/binary"
-
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
-	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // looper is a core module that exports _start for an asynchronous run, or HandlerName for an
@@ -78,13 +75,6 @@ func looper(entry string) []byte {
 		body = append(body, opLocalGet, packed, opIf, noResult, opConst32, 1, opCall, exit, opEnd)
 	}
 	body = append(body, opEnd)
-	return format.Join([]format.Section{
-		format.NewSection(format.SectionType, vector(
-			[]byte{form, 0, 1, i32}, []byte{form, 3, i32, i32, i32, 1, i32}, []byte{form, 1, i32, 1, i64}, []byte{form, 1, i32, 0}, []byte{form, 0, 0},
-			[]byte{form, 1, i32, 1, i32})),
-		format.NewSection(format.SectionImport, vector(imports...)),
-		format.NewSection(format.SectionFunction, vector([]byte{exported})),
-		format.NewSection(format.SectionExport, vector(append(name(as), format.KindFunction, byte(len(imports))))),
-		format.NewSection(format.SectionCode, vector(append(binary.AppendUvarint(nil, uint64(len(body))), body...))),
-	})
+	types := [][]byte{{form, 0, 1, i32}, {form, 3, i32, i32, i32, 1, i32}, {form, 1, i32, 1, i64}, {form, 1, i32, 0}, {form, 0, 0}, {form, 1, i32, 1, i32}}
+	return caller(types, imports, as, exported, body)
 }

@@ -43,11 +43,17 @@ func starter(postReturn bool) []byte {
 		body = append(body, opLocalGet, 0, opCall, 2)
 	}
 	body = append(body, opLocalGet, 0, opIf, noResult, opConst, 1, opCall, 1, opEnd, opEnd)
+	return caller([][]byte{{form, 0, 1, i32}, {form, 1, i32, 0}, {form, 0, 0}}, imports, startName, startType, body)
+}
+
+// caller is a core module with types and imports that exports one function of its own, which has a
+// type and a body.
+func caller(types, imports [][]byte, export string, of byte, body []byte) []byte {
 	return format.Join([]format.Section{
-		format.NewSection(format.SectionType, vector([]byte{form, 0, 1, i32}, []byte{form, 1, i32, 0}, []byte{form, 0, 0})),
+		format.NewSection(format.SectionType, vector(types...)),
 		format.NewSection(format.SectionImport, vector(imports...)),
-		format.NewSection(format.SectionFunction, vector([]byte{startType})),
-		format.NewSection(format.SectionExport, vector(append(name(startName), format.KindFunction, byte(len(imports))))),
+		format.NewSection(format.SectionFunction, vector([]byte{of})),
+		format.NewSection(format.SectionExport, vector(append(name(export), format.KindFunction, byte(len(imports))))),
 		format.NewSection(format.SectionCode, vector(append(binary.AppendUvarint(nil, uint64(len(body))), body...))),
 	})
 }
