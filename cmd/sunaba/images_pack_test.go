@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -153,6 +154,12 @@ func TestImagesPush(t *testing.T) {
 		if told := b.images(0, "push", "-q", "--all-tags", registry.Host+"/copy"); told != registry.Host+"/copy:v1\n"+registry.Host+"/copy:v2\n" {
 			t.Errorf("--all-tags: %q", told)
 		}
+		var list []images.Pushed
+		_, told, _ := strings.Cut(b.images(0, "push", "-a", registry.Host+"/copy", "-o", "json"), "\n[") // behind the progress
+		if err := json.Unmarshal([]byte("["+told), &list); err != nil || len(list) != 2 {
+			t.Errorf("--all-tags as JSON: %+v, %v", list, err)
+		}
+		b.images(1, "push", "-q", registry.Host+"/copy:v1", "-o", "name")
 		for name, want := range map[string]string{registry.Host + "/copy:v1": "without tag", registry.Host + "/copy@" + digest: "without tag", registry.Host + "/none": "no tag of it"} {
 			has(t, b.images(1, "push", "-a", name), want)
 		}

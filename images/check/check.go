@@ -65,7 +65,7 @@ type Checker struct {
 	recorded  bool // this process is on record as the one that has the store open
 
 	mu      sync.Mutex
-	dropped []Damage // by DropDamaged, and not in a report yet
+	dropped []Damage // and not in a report yet
 }
 
 // New returns a Checker.
@@ -78,12 +78,13 @@ func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slo
 // node's own. The record of an image that cannot be fetched is deleted, so that the next pull
 // fetches it; if only what some of its names lead to cannot, it loses these.
 //
-// What DropDamaged has dropped is in the first report.
+// What DropDamaged, or a check that ended with an error, has dropped is in the first report after it.
 //
 // Running containers keep the damaged files.
 func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
 	r, err := k.check(ctx, repair)
 	if err != nil {
+		k.keep(slices.DeleteFunc(r.Damaged, func(d Damage) bool { return !d.Dropped && len(d.Lost) == 0 }))
 		return r, err
 	}
 	dropped := k.taken()
@@ -114,8 +115,14 @@ func (k *Checker) check(ctx context.Context, repair bool) (Report, error) {
 	if err := c.condemn(ctx); err != nil {
 		return r, err
 	}
+	failures := make([][]string, len(r.Damaged))
 	for i := range r.Damaged {
-		if err := k.repair(ctx, &r.Damaged[i]); err != nil {
+		if failures[i] = k.refetch(ctx, r.Damaged[i].Image); ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
+	}
+	for i := range r.Damaged { // names go when everything was tried: images share them, and what they lead to
+		if err := k.settle(ctx, &r.Damaged[i], failures[i]); err != nil {
 			return r, err
 		}
 	}
@@ -215,14 +222,16 @@ func (c *checking) condemn(ctx context.Context) error {
 	return nil
 }
 
-// repair fetches a damaged image again. It deletes the names for which that fails, and the record
-// if no name is left.
-func (k *Checker) repair(ctx context.Context, d *Damage) error {
-	lost, failures := k.refetch(ctx, d.Image)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+// settle deletes the names of an image whose documents could not be fetched, and its record if it has
+// no other name or lacks a part.
+func (k *Checker) settle(ctx context.Context, d *Damage, failures []string) error {
 	st := k.disk.DB.State()
+	var lost []string
+	for _, t := range st.Holding(d.Image) {
+		if !k.disk.Content.Has(ctx, t.Root) {
+			lost = append(lost, t.Name())
+		}
+	}
 	why := strings.Join(failures, "; ")
 	if !k.disk.Intact(ctx, st.Images[d.Image]) || len(lost) == len(st.Holding(d.Image)) {
 		d.Dropped, d.Lost, d.Why = true, d.Names, why
@@ -234,7 +243,7 @@ func (k *Checker) repair(ctx context.Context, d *Damage) error {
 	}
 	d.Repaired = true
 	if len(lost) > 0 {
-		if err := k.collector.ForgetTargets(lost...); err != nil {
+		if err := k.collector.ForgetTargets(ctx, lost...); err != nil {
 			return fmt.Errorf("drop names of damaged image %q: %w", d.Image, err)
 		}
 		left := k.names(d.Image)
@@ -256,9 +265,8 @@ func (k *Checker) names(id string) []string {
 	return names
 }
 
-// refetch fetches the missing parts of an image by its names. lost are the targets whose document
-// is still missing then; failures say why.
-func (k *Checker) refetch(ctx context.Context, id string) (lost, failures []string) {
+// refetch fetches the missing parts of an image by its names, and says what failed.
+func (k *Checker) refetch(ctx context.Context, id string) (failures []string) {
 	st := k.disk.DB.State()
 	for _, t := range st.Holding(id) {
 		if k.disk.Content.Has(ctx, t.Root) && k.disk.Intact(ctx, st.Images[id]) {
@@ -272,11 +280,8 @@ func (k *Checker) refetch(ctx context.Context, id string) (lost, failures []stri
 				failures = append(failures, err.Error())
 			}
 		}
-		if !k.disk.Content.Has(ctx, t.Root) {
-			lost = append(lost, t.Name())
-		}
 	}
-	return lost, failures
+	return failures
 }
 
 // maxFailures bounds how many failures one damage tells.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // DropDamaged deletes, at server start, the records of images whose damage is cheap to see: a part
@@ -40,7 +41,9 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 				continue
 			}
 			k.logger.Warn("index failed its check and its name is dropped: pull it again", "image", id, "name", name, "error", why)
-			dropped = append(dropped, Damage{Image: id, Names: k.names(id), What: []string{why.Error()}, Why: whyDropped})
+			if !slices.ContainsFunc(dropped, func(d Damage) bool { return d.Image == id }) { // two names may lead to it
+				dropped = append(dropped, Damage{Image: id, Names: k.names(id), What: []string{why.Error()}, Why: whyDropped})
+			}
 		}
 	}
 	if err := c.condemn(ctx); err != nil {
@@ -52,7 +55,7 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 		}
 	}
 	if len(lost) > 0 {
-		if err := k.collector.ForgetTargets(lost...); err != nil {
+		if err := k.collector.ForgetTargets(ctx, lost...); err != nil {
 			return fmt.Errorf("drop names of damaged images: %w", err)
 		}
 	}
@@ -62,15 +65,21 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 		d.Dropped = len(left) == 0
 		d.Lost = slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return slices.Contains(left, n) })
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.dropped = dropped
+	slices.SortFunc(dropped, func(a, b Damage) int { return strings.Compare(a.Image, b.Image) })
+	k.keep(dropped)
 	return nil
 }
 
 const whyDropped = "it was found when the store was opened, where nothing is fetched"
 
-// taken is what DropDamaged has dropped, unless it was told before.
+// keep keeps what was dropped for the next report.
+func (k *Checker) keep(dropped []Damage) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.dropped = append(k.dropped, dropped...)
+}
+
+// taken is what was dropped, unless it was told before.
 func (k *Checker) taken() []Damage {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -208,7 +208,7 @@ func (x *session) complete(ctx context.Context, name string, handlers variant.Ha
 	p := x.p
 	st := p.Disk.DB.State()
 	t, ok := st.Targets[name]
-	if !ok {
+	if !ok || !p.Disk.Content.Has(ctx, t.Root) {
 		return t, false
 	}
 	present := 0

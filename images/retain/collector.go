@@ -327,13 +327,16 @@ func (c *Collector) Forget(ids ...string) error {
 	return c.disk.DB.Update(func(tx *store.Tx) error { tx.Forget(ids...); return nil })
 }
 
-// ForgetTargets removes targets with the tags that led to them alone, and the images that have no
-// other name; what those consist of stays until the next sweep.
-func (c *Collector) ForgetTargets(names ...string) error {
+// ForgetTargets removes targets whose document is missing, with the tags that led to them alone, and
+// the images that have no other name; what those consist of stays until the next sweep. A target
+// whose document a pull has brought meanwhile stays.
+func (c *Collector) ForgetTargets(ctx context.Context, names ...string) error {
 	return c.disk.DB.Update(func(tx *store.Tx) error {
 		before := maps.Clone(tx.Images)
 		for _, name := range names {
-			tx.ForgetTarget(name)
+			if !c.disk.Content.Has(ctx, tx.Targets[name].Root) {
+				tx.ForgetTarget(name)
+			}
 		}
 		for id, img := range before {
 			if _, still := tx.Images[id]; still {

@@ -40,8 +40,12 @@ func pushImage(ctx context.Context, cmd *cli.Command, store control.Store) error
 	if err != nil {
 		return err
 	}
+	if cmd.Bool("quiet") && (cmd.IsSet("output") || cmd.Bool("json")) {
+		return errors.New("images push: --quiet and a format of the output are given")
+	}
 	sources := []string{cmd.Args().First()}
-	if cmd.Bool("all-tags") {
+	all := cmd.Bool("all-tags")
+	if all {
 		if cmd.NArg() == 2 {
 			return errors.New("images push: with --all-tags there is no second name")
 		}
@@ -53,13 +57,29 @@ func pushImage(ctx context.Context, cmd *cli.Command, store control.Store) error
 	if err != nil {
 		return err
 	}
+	out := cmd.Root().Writer
+	list := []images.Pushed{}
 	for _, source := range sources {
-		req := images.PushRequest{Source: source, Dest: cmd.Args().Get(1), All: cmd.Bool("all-platforms"), Auth: auth}
-		if err := pushOne(ctx, cmd, store, req, format); err != nil {
+		var p images.Pushed
+		if p, err = pushOne(ctx, cmd, store, images.PushRequest{Source: source, Dest: cmd.Args().Get(1), All: cmd.Bool("all-platforms"), Auth: auth}); err != nil {
+			break
+		}
+		switch {
+		case all && output.ForPrograms(format):
+			list = append(list, p)
+		case cmd.Bool("quiet"):
+			_, err = fmt.Fprintln(out, p.Name)
+		default:
+			err = show.Pushed(out, p, format)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return nil
+	if all && output.ForPrograms(format) {
+		return errors.Join(err, output.Encode(out, list, format))
+	}
+	return err
 }
 
 // tagsOf are the names with a tag of this node that a repository has, sorted.
@@ -90,7 +110,7 @@ func tagsOf(ctx context.Context, store control.Store, repository string) ([]stri
 	return tags, nil
 }
 
-func pushOne(ctx context.Context, cmd *cli.Command, store control.Store, req images.PushRequest, format string) error {
+func pushOne(ctx context.Context, cmd *cli.Command, store control.Store, req images.PushRequest) (images.Pushed, error) {
 	quiet := cmd.Bool("quiet")
 	var progress *show.Progress
 	if !quiet {
@@ -102,17 +122,13 @@ func pushOne(ctx context.Context, cmd *cli.Command, store control.Store, req ima
 		progress.End()
 	}
 	if ctx.Err() != nil { // a server's answer that was not awaited says nothing else
-		return fmt.Errorf("push %q: %w", req.Source, ctx.Err())
+		return pushed, fmt.Errorf("push %q: %w", req.Source, ctx.Err())
 	}
 	if err != nil {
-		return err
+		return pushed, err
 	}
 	for _, left := range pushed.Omitted {
 		fmt.Fprintln(cmd.Root().ErrWriter, "sunaba: left out, since it is neither on this node nor in the registry:", left)
 	}
-	if quiet && !output.ForPrograms(format) {
-		_, err := fmt.Fprintln(cmd.Root().Writer, pushed.Name)
-		return err
-	}
-	return show.Pushed(cmd.Root().Writer, pushed, format)
+	return pushed, nil
 }
