@@ -321,19 +321,22 @@ func TestTerminal(t *testing.T) {
 // TestTerminalKeys types keys that end programs: a guest ends with the signal's code, and one that
 // listens by itself.
 func TestTerminalKeys(t *testing.T) {
+	cat := func() *bench { return newBench(t, "suite", "cat") }
+	greeter := func() *bench {
+		b := newBench(t, "greeter")
+		b.inPod(newPod(t))
+		b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 8080}}
+		return b
+	}
+	http := func() *bench { return newHTTPBench(t, annotation.HTTP{}, 8080).bench }
 	for _, test := range []struct {
 		bench func() *bench
 		key   string
+		early bool // before the start, when no guest listens yet
 		code  uint32
 	}{
-		{func() *bench { return newBench(t, "suite", "cat") }, "\x1a\x03", 130},
-		{func() *bench { return newBench(t, "suite", "cat") }, "\x1c", 131},
-		{func() *bench {
-			b := newBench(t, "greeter")
-			b.inPod(newPod(t))
-			b.bundle.Facts.Listeners = []annotation.Listener{{Name: "http", Port: 8080}}
-			return b
-		}, "\x03", 0},
+		{cat, "\x1a\x03", false, 130}, {cat, "\x1c", false, 131}, {greeter, "\x03", false, 0}, {http, "\x03", false, 0},
+		{cat, "\x03", true, 130}, {greeter, "\x03", true, 130}, {http, "\x03", true, 130},
 	} {
 		master, slave := pty.Open(t)
 		b := test.bench()
@@ -343,12 +346,14 @@ func TestTerminalKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		start(t, c.Init())
+		if !test.early {
+			start(t, c.Init())
+		}
 		if _, err := master.WriteString(test.key); err != nil {
 			t.Fatal(err)
 		}
 		if exit := ended(t, c.Init()); exit.Code != test.code {
-			t.Errorf("%q: exit %+v, want %d", test.key, exit, test.code)
+			t.Errorf("%q, early %v: exit %+v, want %d", test.key, test.early, exit, test.code)
 		}
 		b.delete(c)
 	}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -89,6 +90,8 @@ type process struct {
 	trees  []*tree // what came with the configuration and is not placed yet
 	guest  guest
 	lists  *lists // of system calls, nil until they are made
+	// listens is set once the guest can be asked to end.
+	listens atomic.Bool
 
 	loading, calling func() error // load and call, unless the process is Taken
 }

@@ -50,6 +50,7 @@ func (p *process) run() int {
 	if err := p.listen(); err != nil {
 		return p.fail(err)
 	}
+	p.listens.Store(len(p.config.Listen) > 0)
 	go p.obey()
 	time.AfterFunc(settled, p.guest.unmap)
 	if err := p.report(link.Started); err != nil {
@@ -122,7 +123,7 @@ func (p *process) hearTerminal() {
 	signal.Notify(heard, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP)
 	go func() {
 		last := <-heard
-		if len(p.config.Listen) > 0 {
+		if p.listens.Load() {
 			p.interrupt()
 			last = <-heard
 		}
