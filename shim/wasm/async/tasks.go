@@ -47,8 +47,13 @@ func (t *Tasks) Close() {
 			w.of.of.forget()
 		}
 	}
-	for s := range t.held {
-		s.drop()
+	// Futures first: a stream whose trailers are still wanted would be read to its end.
+	for _, futures := range []bool{true, false} {
+		for s := range t.held {
+			if s.future == futures {
+				s.drop()
+			}
+		}
 	}
 }
 

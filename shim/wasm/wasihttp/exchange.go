@@ -81,6 +81,9 @@ func (w *writer) head(r *outgoingResponse) {
 	for name, values := range r.headers.Header() {
 		header[name] = values
 	}
+	if lengths := header["Content-Length"]; len(lengths) > 1 {
+		header["Content-Length"] = lengths[:1]
+	}
 	if _, typed := header["Content-Type"]; !typed {
 		header["Content-Type"] = nil // else net/http guesses one
 	}

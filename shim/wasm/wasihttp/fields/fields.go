@@ -257,12 +257,17 @@ func (f *Fields) Count() int {
 	return n
 }
 
-// ContentLength is the length that the fields announce, -1 for none.
+// ContentLength is the length that the fields announce, -1 for none. Two of them, even equal ones,
+// are InvalidSyntax: who is behind a proxy may believe the other (RFC 9112, 6.3).
 func (f *Fields) ContentLength() (int64, error) {
-	if e := f.find(contentLength); e != nil {
-		return parseLength(e.values[0])
+	e := f.find(contentLength)
+	if e == nil {
+		return -1, nil
 	}
-	return -1, nil
+	if len(e.values) > 1 {
+		return 0, InvalidSyntax
+	}
+	return parseLength(e.values[0])
 }
 
 const contentLength = "content-length"

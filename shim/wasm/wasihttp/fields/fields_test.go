@@ -132,6 +132,9 @@ func TestContentLength(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}
+	if n, err := (&Fields{list: []field{{"content-length", []string{"5", "20"}}}}).ContentLength(); err == nil {
+		t.Errorf("two lengths: %d", n)
+	}
 	if n, err := (&Fields{}).ContentLength(); n != -1 || err != nil {
 		t.Error(n, err)
 	}
