@@ -78,7 +78,8 @@ func New(d *disk.Disk, collector *retain.Collector, fetcher Fetcher, logger *slo
 // node's own. The record of an image that cannot be fetched is deleted, so that the next pull
 // fetches it; if only what some of its names lead to cannot, it loses these.
 //
-// What DropDamaged, or a check that ended with an error, has dropped is in the first report after it.
+// What DropDamaged, or a check that ended with an error, has dropped is in the first report after
+// it.
 //
 // Running containers keep the damaged files.
 func (k *Checker) Check(ctx context.Context, repair bool) (Report, error) {
@@ -222,8 +223,8 @@ func (c *checking) condemn(ctx context.Context) error {
 	return nil
 }
 
-// settle deletes the names of an image whose documents could not be fetched, and its record if it has
-// no other name or lacks a part.
+// settle deletes the names of an image whose documents could not be fetched, and its record if it
+// has no other name or lacks a part.
 func (k *Checker) settle(ctx context.Context, d *Damage, failures []string) error {
 	st := k.disk.DB.State()
 	var lost []string

@@ -327,9 +327,9 @@ func (c *Collector) Forget(ids ...string) error {
 	return c.disk.DB.Update(func(tx *store.Tx) error { tx.Forget(ids...); return nil })
 }
 
-// ForgetTargets removes targets whose document is missing, with the tags that led to them alone, and
-// the images that have no other name; what those consist of stays until the next sweep. A target
-// whose document a pull has brought meanwhile stays.
+// ForgetTargets removes targets whose document is missing, with the tags that led to them alone,
+// and the images that have no other name; what those consist of stays until the next sweep. A
+// target whose document a pull has brought meanwhile stays.
 func (c *Collector) ForgetTargets(ctx context.Context, names ...string) error {
 	return c.disk.DB.Update(func(tx *store.Tx) error {
 		before := maps.Clone(tx.Images)

@@ -13,8 +13,8 @@ import (
 type recorder struct{ *loop }
 
 // save writes the record of a pod durably, in a worker, and continues when it is written: no action
-// is started before that could not be started anew; the start of a container waits for recorded. What
-// cannot be written is retried for as long as it takes. Only a pod that is purged from a full
+// is started before that could not be started anew; the start of a container waits for recorded.
+// What cannot be written is retried for as long as it takes. Only a pod that is purged from a full
 // disk ends before that is on record: nothing else makes room for the record. If the agent is
 // killed meanwhile, the pod is found to run, and evicted again.
 func (l *recorder) save(p *pod) (recorded <-chan struct{}) {

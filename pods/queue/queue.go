@@ -23,7 +23,8 @@ type Item interface{ entry() *Entry }
 // Queue has the earliest thing first. Its zero value is empty.
 type Queue[T Item] struct{ items items[T] }
 
-// Set gives a thing its time, whether it is in the queue or not. With the zero time it is taken out.
+// Set gives a thing its time, whether it is in the queue or not. With the zero time it is taken
+// out.
 func (q *Queue[T]) Set(item T, due time.Time) {
 	e := item.entry()
 	e.due = due

@@ -174,8 +174,8 @@ func ended(p corev1.Pod) bool {
 		p.Status.ContainerStatuses[0].State.Terminated != nil)
 }
 
-// All pods together cannot use what is reserved: the kernel kills one of them, while the machine has
-// memory (RE7).
+// All pods together cannot use what is reserved: the kernel kills one of them, while the machine
+// has memory (RE7).
 func TestReservedMemory(t *testing.T) {
 	total := memory(t)[meminfo.Total]
 	e := eat(t, fmt.Sprintf("reserved_memory = \"%d\"", total-400<<20))

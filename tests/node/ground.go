@@ -20,8 +20,9 @@ import (
 type Ground struct {
 	// Name is a short word; it names the folder.
 	Name string
-	// Tests, if not nil, runs the program's tests: several processes, each in a folder and in namespaces
-	// of its own, share them out, unless the flags choose tests. Inside then runs InTurns of it.
+	// Tests, if not nil, runs the program's tests: several processes, each in a folder and in
+	// namespaces of its own, share them out, unless the flags choose tests. Inside then runs
+	// InTurns of it.
 	Tests func() int
 	// Subtests are, by the name of a test, its subtests where they are shared out one by one.
 	Subtests map[string][]string

@@ -1,9 +1,9 @@
 // Package pages runs the commands of a page of the documentation as its reader would, and compares
 // what they print with what the page shows.
 //
-// A page has two kinds of fenced blocks. ```sh is run, as a script of bash of its own that ends at its
-// first error. ```text right behind it is what it prints, with "…" for anything within a line, and
-// for any lines where it stands alone.
+// A page has two kinds of fenced blocks. ```sh is run, as a script of bash of its own that ends at
+// its first error. ```text right behind it is what it prints, with "…" for anything within a line,
+// and for any lines where it stands alone.
 package pages
 
 import (
@@ -82,8 +82,8 @@ func Compare(shown, text string) error {
 	return nil
 }
 
-// Run runs the blocks of a page in a folder, one after the other, until one fails or prints something
-// else than is shown. Each may take a time.
+// Run runs the blocks of a page in a folder, one after the other, until one fails or prints
+// something else than is shown. Each may take a time.
 func Run(ctx context.Context, page string, blocks []Block, dir string, each time.Duration) error {
 	for _, b := range blocks {
 		if err := b.run(ctx, dir, each); err != nil {

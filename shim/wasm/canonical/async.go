@@ -21,7 +21,8 @@ type Tasks interface {
 	Start(c *Call, o Operation, out uint32, end func(c *Call, err error)) uint32
 	// Wait returns when an operation has ended, with its error.
 	Wait(c *Call, o Operation, out uint32) error
-	// Close ends what continues, and tells the guest of nothing more: its memory may be another's soon.
+	// Close ends what continues, and tells the guest of nothing more: its memory may be another's
+	// soon.
 	Close()
 }
 

@@ -104,7 +104,8 @@ func findMounted(all map[string]Kept) error {
 	if err != nil {
 		return err
 	}
-	// Processes that see the same mounts are asked once: most do, and the kernel writes each table anew.
+	// Processes that see the same mounts are asked once: most do, and the kernel writes each table
+	// anew.
 	seen := make(map[string]bool)
 	for _, dir := range processes {
 		space, err := os.Readlink(filepath.Join(dir, "ns/mnt"))

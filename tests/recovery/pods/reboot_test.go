@@ -121,8 +121,8 @@ spec:
 // rebootBackOff is the back-off of the container that crashes: the first and the longest.
 const rebootBackOff = 5 * time.Second
 
-// noted is within which time the end of a container is written. A power cut may lose that: a container
-// that crashed before it may be started at once.
+// noted is within which time the end of a container is written. A power cut may lose that: a
+// container that crashed before it may be started at once.
 const noted = 1500 * time.Millisecond
 
 // turns are what is done with the power in TestReboot. The first is a reboot of pods that run, the
