@@ -26,6 +26,7 @@ type incoming struct {
 	limit    int64              // of the body, in bytes, 0 = none
 	over     func(error)        // called with the error-code when the body passes the limit
 	release  func()             // the guest has given it up, nil = nothing is to be done
+	held     int                // counted for what it holds of the host's memory; of a response, its place bounds that
 
 	pipe     *pipe.Pipe
 	start    sync.Once
@@ -112,6 +113,9 @@ type incomingBody struct {
 	stream bool // it was given out
 }
 
+// Held implements canonical.Sized.
+func (b *incomingBody) Held() int { return b.of.held }
+
 func (b *incomingBody) Drop() { b.of.abandon() }
 
 // bodyReader is the input-stream of an incoming-body.
@@ -166,6 +170,9 @@ type futureTrailers struct {
 	of    *incoming
 	taken bool
 }
+
+// Held implements canonical.Sized.
+func (f *futureTrailers) Held() int { return f.of.held }
 
 func (f *futureTrailers) Drop() { f.of.abandon() }
 

@@ -15,6 +15,9 @@ type request struct {
 	body    *contents
 }
 
+// Held implements canonical.Sized.
+func (r *request) Held() int { return r.head.Held() + r.body.held }
+
 func (r *request) Drop() { r.body.drop() }
 
 func newRequest(c *canonical.Call, p []uint64, out uint32) error {

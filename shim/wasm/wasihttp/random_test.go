@@ -33,6 +33,7 @@ var steps = []step{
 	{"[constructor]fields", "", "F"},
 	{"[method]fields.append", "Fmnmnx", ""},
 	{"[method]fields.copy-all", "Fx", ""},
+	{"[method]fields.get-and-delete", "Fmnx", ""},
 	{"[method]fields.clone", "F", "F"},
 	{"[resource-drop]fields", "F!", ""},
 	{"[static]request.new", "F!bs!f!bO!x", ">Rf"},

@@ -11,55 +11,65 @@ import (
 
 // incomingRequest is the resource of that name.
 type incomingRequest struct {
-	http    *http.Request
-	body    *incoming
-	headers *fields.Fields // once they were asked for
-	taken   bool           // the body was consumed
+	head   head        // without headers until they are asked for
+	header http.Header // of which they are made
+	size   int         // what they count
+	body   *incoming   // nil: it was consumed
+}
+
+// arrived is the request of which net/http has this, with a body and headers that count so much. It
+// keeps nothing else of it: the guest may keep the request.
+func arrived(r *http.Request, body *incoming, size int) *incomingRequest {
+	target, scheme := r.RequestURI, schemes[0]
+	if !strings.HasPrefix(target, "/") { // a whole URI, or the authority of CONNECT
+		target = r.URL.RequestURI()
+	}
+	if r.TLS != nil {
+		scheme = schemes[1]
+	}
+	in := &incomingRequest{header: r.Header, size: size, body: body, head: head{method: r.Method,
+		path: optional{r.Method != http.MethodConnect, target}, scheme: optional{true, scheme}, authority: optional{r.Host != "", r.Host}}}
+	if len(r.Trailer) > 0 {
+		in.head.headers = fields.OfHeaders(r.Header, r.Trailer)
+	}
+	return in
+}
+
+// Held implements canonical.Sized.
+func (r *incomingRequest) Held() int {
+	n := r.head.texts() + r.size
+	if r.body != nil {
+		n += r.body.held
+	}
+	return n
 }
 
 func (r *incomingRequest) Drop() {
-	if !r.taken {
+	if r.body != nil {
 		r.body.abandon()
 	}
 }
 
 func requestMethod(c *canonical.Call, p []uint64, out uint32) error {
-	putVariant(c, out, methods, canonical.Get[*incomingRequest](c, p[0]).http.Method)
+	putVariant(c, out, methods, canonical.Get[*incomingRequest](c, p[0]).head.method)
 	return nil
 }
 
 func requestPath(c *canonical.Call, p []uint64, out uint32) error {
-	path := canonical.Get[*incomingRequest](c, p[0]).path()
+	path := canonical.Get[*incomingRequest](c, p[0]).head.path
 	putOptionalText(c, out, path.text, path.some)
 	return nil
 }
 
-// path is what the request is for.
-func (r *incomingRequest) path() optional {
-	target := r.http.RequestURI
-	if !strings.HasPrefix(target, "/") { // a whole URI, or the authority of CONNECT
-		target = r.http.URL.RequestURI()
-	}
-	return optional{r.http.Method != http.MethodConnect, target}
-}
-
-// scheme is that of the connection.
-func (r *incomingRequest) scheme() string {
-	if r.http.TLS != nil {
-		return schemes[1]
-	}
-	return schemes[0]
-}
-
 func requestScheme(c *canonical.Call, p []uint64, out uint32) error {
 	c.Put8(out, 1)
-	putVariant(c, out+4, schemes, canonical.Get[*incomingRequest](c, p[0]).scheme())
+	putVariant(c, out+4, schemes, canonical.Get[*incomingRequest](c, p[0]).head.scheme.text)
 	return nil
 }
 
 func requestAuthority(c *canonical.Call, p []uint64, out uint32) error {
-	host := canonical.Get[*incomingRequest](c, p[0]).http.Host
-	putOptionalText(c, out, host, host != "")
+	host := canonical.Get[*incomingRequest](c, p[0]).head.authority
+	putOptionalText(c, out, host.text, host.some)
 	return nil
 }
 
@@ -70,19 +80,26 @@ func requestHeaders(c *canonical.Call, p []uint64, _ uint32) error {
 
 // fields are the headers.
 func (r *incomingRequest) fields() *fields.Fields {
-	if r.headers == nil {
-		r.headers = fields.Of(r.http.Header)
+	if r.head.headers == nil {
+		r.head.headers = fields.Of(r.header)
 	}
-	return r.headers
+	r.header = nil
+	return r.head.headers
 }
 
 func requestConsume(c *canonical.Call, p []uint64, out uint32) error {
-	r := canonical.Get[*incomingRequest](c, p[0])
-	if r.taken {
+	return consume(c, p[0], out, &canonical.Get[*incomingRequest](c, p[0]).body)
+}
+
+// consume gives the guest the body of the request or the response of a handle.
+func consume(c *canonical.Call, of uint64, out uint32, from **incoming) error {
+	body := *from
+	if body == nil {
 		return errOnce
 	}
-	r.taken = true
-	c.Put32(out, c.Add(&incomingBody{of: r.body}, 0))
+	*from = nil
+	c.Weigh(of)
+	c.Put32(out, c.Add(&incomingBody{of: body}, 0))
 	return nil
 }
 
@@ -95,7 +112,12 @@ type head struct {
 
 // Held implements canonical.Sized.
 func (h *head) Held() int {
-	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text) + h.headers.Held()
+	return h.texts() + h.headers.Held()
+}
+
+// texts is what they hold.
+func (h *head) texts() int {
+	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text)
 }
 
 // first is the head.
@@ -154,8 +176,7 @@ func giveBody(c *canonical.Call, of uint64, out uint32, to **outgoing, headers *
 	if err != nil {
 		return err
 	}
-	*to = body
-	c.Weigh(of)
+	*to, body.handle = body, uint32(of)
 	c.Put32(out, c.Add(&outgoingBody{of: body}, 0))
 	return nil
 }
