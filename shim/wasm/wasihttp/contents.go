@@ -137,12 +137,7 @@ func (s *bodySource) WaitsFor() (wasi.Subscription, bool) {
 }
 
 // Held is counted with the guest's end of the stream.
-func (s *bodySource) Held() int {
-	if s.of == nil {
-		return 0
-	}
-	return s.of.held
-}
+func (s *bodySource) Held() int { return s.of.Held() }
 
 // Read implements async.Source.
 func (s *bodySource) Read(c *canonical.Call, at, n uint32) (uint32, error) {
@@ -158,7 +153,7 @@ func (s *bodySource) ReadBytes(b []byte) (int, error) {
 
 // abandon gives the body up, and what it holds: the guest may still have a handle of its end.
 func (s *bodySource) abandon() {
-	s.of.abandon()
+	s.of.Drop()
 	s.of = nil
 }
 

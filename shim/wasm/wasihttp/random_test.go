@@ -285,7 +285,7 @@ func (c *caller) play(t testing.TB, seed uint64, calls int) (made int) {
 	e.finish(err)
 	g.close()
 	body.pipe.CloseRead(errors.New("the connection is closed"))
-	body.abandon()
+	body.Drop()
 	select {
 	case <-read:
 	case <-time.After(time.Minute):

@@ -7,6 +7,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 )
 
 // incomingRequest is the resource of that name.
@@ -37,40 +38,18 @@ func arrived(r *http.Request, body *incoming, size int) *incomingRequest {
 
 // Held implements canonical.Sized.
 func (r *incomingRequest) Held() int {
-	n := r.head.texts() + r.size
-	if r.body != nil {
-		n += r.body.held
-	}
-	return n
+	return r.head.texts() + r.size + r.body.Held()
 }
 
 func (r *incomingRequest) Drop() {
 	if r.body != nil {
-		r.body.abandon()
+		r.body.Drop()
 	}
 }
 
-func requestMethod(c *canonical.Call, p []uint64, out uint32) error {
-	putVariant(c, out, methods, canonical.Get[*incomingRequest](c, p[0]).head.method)
-	return nil
-}
-
-func requestPath(c *canonical.Call, p []uint64, out uint32) error {
-	path := canonical.Get[*incomingRequest](c, p[0]).head.path
-	putOptionalText(c, out, path.text, path.some)
-	return nil
-}
-
-func requestScheme(c *canonical.Call, p []uint64, out uint32) error {
-	c.Put8(out, 1)
-	putVariant(c, out+4, schemes, canonical.Get[*incomingRequest](c, p[0]).head.scheme.text)
-	return nil
-}
-
-func requestAuthority(c *canonical.Call, p []uint64, out uint32) error {
-	host := canonical.Get[*incomingRequest](c, p[0]).head.authority
-	putOptionalText(c, out, host.text, host.some)
-	return nil
+// arrivedHead is the head of a request that has arrived.
+func arrivedHead(c *canonical.Call, handle uint64) *head {
+	return &canonical.Get[*incomingRequest](c, handle).head
 }
 
 func requestHeaders(c *canonical.Call, p []uint64, _ uint32) error {
@@ -99,7 +78,7 @@ func consume(c *canonical.Call, of uint64, out uint32, from **incoming) error {
 	}
 	*from = nil
 	c.Weigh(of)
-	c.Put32(out, c.Add(&incomingBody{of: body}, 0))
+	c.Put32(out, c.Add(&incomingBody{incoming: body}, 0))
 	return nil
 }
 
@@ -181,15 +160,18 @@ func giveBody(c *canonical.Call, of uint64, out uint32, to **outgoing, headers *
 	return nil
 }
 
-func headMethod(c *canonical.Call, p []uint64, out uint32) error {
-	putVariant(c, out, methods, headOf(c, p[0]).method)
+// headFor is headOf or arrivedHead.
+type headFor func(c *canonical.Call, handle uint64) *head
+
+func (of headFor) method(c *canonical.Call, p []uint64, out uint32) error {
+	putVariant(c, out, methods, of(c, p[0]).method)
 	return nil
 }
 
 func setMethod(c *canonical.Call, p []uint64, _ uint32) error {
 	r := headOf(c, p[0])
 	method := readVariant(c, p[1:4], methods)
-	answerPlain(c, p, validMethod(method), func() { r.method = method })
+	answerPlain(c, p, target.Method(method), func() { r.method = method })
 	return nil
 }
 
@@ -205,9 +187,9 @@ func answerPlain(c *canonical.Call, p []uint64, ok bool, then func()) {
 }
 
 // getText is the function that returns an option<string> of a request.
-func getText(of func(*head) *optional) func(*canonical.Call, []uint64, uint32) error {
+func (of headFor) getText(part func(*head) *optional) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, out uint32) error {
-		o := of(headOf(c, p[0]))
+		o := part(of(c, p[0]))
 		putOptionalText(c, out, o.text, o.some)
 		return nil
 	}
@@ -228,8 +210,8 @@ func setText(of func(*head) *optional, valid func(string) bool) func(*canonical.
 func headPath(h *head) *optional      { return &h.path }
 func headAuthority(h *head) *optional { return &h.authority }
 
-func headScheme(c *canonical.Call, p []uint64, out uint32) error {
-	o := headOf(c, p[0]).scheme
+func (of headFor) scheme(c *canonical.Call, p []uint64, out uint32) error {
+	o := of(c, p[0]).scheme
 	c.PutBool(out, o.some)
 	if o.some {
 		putVariant(c, out+4, schemes, o.text)
@@ -242,7 +224,7 @@ func setScheme(c *canonical.Call, p []uint64, _ uint32) error {
 	if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 		to.text = readVariant(c, p[2:5], schemes)
 	}
-	answerPlain(c, p, !to.some || validScheme(to.text), func() { r.scheme = to })
+	answerPlain(c, p, !to.some || target.Scheme(to.text), func() { r.scheme = to })
 	return nil
 }
 

@@ -79,7 +79,7 @@ func (r *incomingResponse) Held() int { return r.headers.Held() }
 
 func (r *incomingResponse) Drop() {
 	if r.body != nil {
-		r.body.abandon()
+		r.body.Drop()
 	}
 }
 
