@@ -90,20 +90,24 @@ var greeds = map[string]greed{
 			g.do(output+"blocking-write-and-flush", stream, long, 4096, out)
 		}
 	}},
-	"0.2 bodies of responses that were sent": {handles, 1 << 17, func(g *guest, _ string) {
+	"0.2 bodies of responses that were sent": {"", 1 << 12, func(g *guest, _ string) {
 		e := newExchange()
 		body := g.respond(uint64(g.instance.ABI().Add(&responseOutparam{e}, 0)), 200)
 		stream := g.own(types+"[method]outgoing-body.write", body)
-		g.do(output+"blocking-write-and-flush", stream, long, 4096, out)
+		for range 16 {
+			g.do(output+"blocking-write-and-flush", stream, long, 4096, out)
+		}
 		e.finish(nil)
 		io.Copy(io.Discard, e.response.body.pipe)
 	}},
-	"0.2 bodies of responses that come too late": {handles, 1 << 17, func(g *guest, _ string) {
+	"0.2 bodies of responses that come too late": {"", 1 << 12, func(g *guest, _ string) {
 		e := newExchange()
 		e.finish(nil)
 		r := g.do(types+"[constructor]outgoing-response", g.do(types+"[constructor]fields"))
 		stream := g.own(types+"[method]outgoing-body.write", g.own(types+"[method]outgoing-response.body", r))
-		g.do(output+"blocking-write-and-flush", stream, long, 4096, out)
+		for range 16 {
+			g.do(output+"blocking-write-and-flush", stream, long, 4096, out)
+		}
 		g.do(types+"[static]response-outparam.set", uint64(g.instance.ABI().Add(&responseOutparam{e}, 0)), 0, r, 0, 0, 0, 0, 0, 0)
 	}},
 	"0.2 trailers": {held, 1 << 17, func(g *guest, _ string) {
@@ -159,6 +163,7 @@ var greeds = map[string]greed{
 		g.call3("[static]response.new", f, 0, 0, trailers, out)
 	}},
 	"0.3 entries that come and go": {"", 1 << 12, func(g *guest, _ string) {
+		g.mem.WriteString(long, strings.Repeat("a", 60000)) // answers are written over it
 		f := uint64(uint32(g.call3("[constructor]fields")))
 		g.call3("[method]fields.append", f, long, 60000, long, 1, out)
 		g.call3("[method]fields.get-and-delete", f, long, 60000, out)
