@@ -19,6 +19,9 @@ type Promise struct {
 	// Arrives says that what keeps it comes in any case: if the host reads the future, Settle waits.
 	Arrives bool
 
+	// Held is what it may hold of the host's memory, which is counted with the guest's end.
+	Held int
+
 	kept  bool
 	value any // for the host
 	store func(c *canonical.Call, at uint32)

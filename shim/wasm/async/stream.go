@@ -61,6 +61,17 @@ type end struct {
 	transfer *transfer // that it waits for
 }
 
+// Held implements canonical.Sized.
+func (e *end) Held() int {
+	if p := e.of.promise; p != nil {
+		return p.Held
+	}
+	if s, ok := e.of.source.(interface{ Held() int }); ok {
+		return s.Held()
+	}
+	return 0
+}
+
 // transfer is a reading or writing that the guest has asked for.
 type transfer struct {
 	end      *end

@@ -4,7 +4,7 @@ package canonical
 const MaxHandles = 1 << 16
 
 // MaxBytes bounds what the Sized resources of one instance hold together.
-const MaxBytes = 32 << 20
+const MaxBytes = 96 << 20
 
 // Resource is what a handle stands for.
 type Resource interface {
@@ -53,12 +53,13 @@ func (i *Instance) Add(r Resource, parent uint32) uint32 {
 	if parent != 0 {
 		t.slots[parent].children++
 	}
-	i.weigh(index)
+	i.Weigh(index)
 	return index
 }
 
-// weigh bounds the memory of the host's that handles stand for, of which one is new or has grown.
-func (i *Instance) weigh(index uint32) {
+// Weigh bounds the memory of the host's that handles stand for, of which one is new or has another
+// size. It may be none any more.
+func (i *Instance) Weigh(index uint32) {
 	t := &i.handles
 	s := &t.slots[index]
 	if sized, ok := s.is.(Sized); ok {
@@ -71,7 +72,7 @@ func (i *Instance) weigh(index uint32) {
 }
 
 // Weigh is to be called when the Sized that a handle stands for has another size.
-func (c *Call) Weigh(handle uint64) { c.Instance.weigh(uint32(handle)) }
+func (c *Call) Weigh(handle uint64) { c.Instance.Weigh(uint32(handle)) }
 
 // Get returns what a handle stands for. T may be an interface.
 func Get[T Resource](c *Call, handle uint64) T {

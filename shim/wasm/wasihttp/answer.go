@@ -8,13 +8,11 @@ import (
 // runAsync is run of a guest of WASI 0.3. What it has given away of the request's body is sent
 // after its end too.
 func runAsync(guest Guest, i *canonical.Instance, from *incomingRequest, e *exchange) error {
+	method := from.head.method
 	tasks := i.Tasks.(*async.Tasks)
-	tasks.Returned = func(c *canonical.Call, flat []uint64) { e.taskReturned(c, flat, from.http.Method) }
-	r := &request{
-		head: head{method: from.http.Method, path: from.path(), scheme: optional{true, from.scheme()},
-			authority: optional{from.http.Host != "", from.http.Host}, headers: from.fields()},
-		body: arriving(tasks, from.body),
-	}
+	tasks.Returned = func(c *canonical.Call, flat []uint64) { e.taskReturned(c, flat, method) }
+	from.fields()
+	r := &request{head: from.head, body: arriving(tasks, from.body)}
 	if err := guest.Handle(guest.Context(), uint64(i.Add(r, 0))); err != nil {
 		return err
 	}
@@ -40,8 +38,5 @@ func (e *exchange) taskReturned(c *canonical.Call, flat []uint64, method string)
 	if bodiless(method, r.status) {
 		body.size = -1 // content-length is not that of the body, which is not sent
 	}
-	answer := &outgoingResponse{r.status, r.headers, body}
-	if e.answer(answer, nil); e.response != answer {
-		answer.Drop() // it comes too late
-	}
+	e.answer(&outgoingResponse{r.status, r.headers, body}, nil)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
 // client is a guest whose Client sees a directory as "/".
@@ -292,5 +295,73 @@ func TestAuthorities(t *testing.T) {
 		if got := g.fetch(g.request("GET", s.URL), ""); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+// TestHeadsThatAreRefused come from upstreams: the request fails, and its connection is closed.
+func TestHeadsThatAreRefused(t *testing.T) {
+	closed := make(chan error)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, _ := w.(http.Hijacker).Hijack()
+		if r.URL.Path == "/101" {
+			rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		} else {
+			rw.WriteString("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n")
+			for n := range 2000 {
+				fmt.Fprintf(rw, r.URL.Path[1:]+"\r\n", n)
+			}
+			rw.WriteString("\r\n")
+		}
+		rw.Flush()
+		_, err := io.Copy(io.Discard, conn)
+		conn.Close()
+		closed <- err
+	}))
+	defer s.Close()
+	g := client(t, t.TempDir(), ClientConfig{})
+	for path, want := range map[string]string{
+		"/101": "HTTP-protocol-error", "/a%25d:": "HTTP-response-header-section-size", "/trailer:%25d": "HTTP-response-header-section-size",
+	} {
+		if got := g.fetch(g.request("GET", s.URL+path), ""); got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+		select {
+		case <-closed:
+		case <-time.After(patience):
+			t.Fatalf("%s: the connection is open", path)
+		}
+	}
+}
+
+// TestAsManyRequestsAsThereMayBe are prepared before the first is sent, with bodies, and answered
+// with heads that are as large as they may be, of which a guest keeps all.
+func TestAsManyRequestsAsThereMayBe(t *testing.T) {
+	head := many(1725)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		maps.Copy(w.Header(), head)
+	}))
+	defer s.Close()
+	g := client(t, t.TempDir(), ClientConfig{})
+	var requests, futures []uint64
+	for range maxRequests {
+		r := g.request("POST", s.URL)
+		g.say(g.own(types+"[method]outgoing-request.body", r), strings.Repeat("b", pipe.Size))
+		requests = append(requests, r)
+	}
+	for _, r := range requests {
+		f, code := g.send(r)
+		if code != "" {
+			t.Fatal(code)
+		}
+		futures = append(futures, f)
+	}
+	for _, f := range futures {
+		r, code := g.receive(f)
+		if code != "" {
+			t.Fatal(code)
+		}
+		g.do(types+"[method]incoming-response.headers", r)
+		g.own(types+"[method]incoming-body.stream", g.own(types+"[method]incoming-response.consume", r))
 	}
 }

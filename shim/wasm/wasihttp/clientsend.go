@@ -6,7 +6,6 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
-	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
@@ -82,8 +81,7 @@ func (s *sending) Step(c *canonical.Call, out uint32) (bool, error) {
 	if s.empty || s.body.size == 0 { // none is sent
 		s.body.pipe.Accept()
 	}
-	arrived := f.http
-	r := &response{status: arrived.StatusCode, headers: fields.OfHeaders(arrived.Header, arrived.Trailer)}
+	r := &response{status: f.http.StatusCode, headers: f.headers}
 	r.body = arriving(async.Of(c), f.incoming())
 	c.Put32(out, c.Add(r, 0))
 	return true, nil

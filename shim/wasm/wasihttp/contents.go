@@ -21,6 +21,7 @@ type contents struct {
 	stream   *async.Readable // nil: a guest's that has no body
 	trailers *async.Readable // resolves to an error, or to *fields.Fields, nil for none
 	sent     *async.Promise  // of a guest's: how the sending ended
+	held     int             // counted for what arrives
 }
 
 // contentsOf are what a guest gives for a new request or response, and the future that it gets for
@@ -120,13 +121,13 @@ type bodySource struct {
 
 // arriving are the contents of a message that arrives.
 func arriving(t *async.Tasks, in *incoming) *contents {
-	s := &bodySource{of: in, trailers: &async.Promise{Arrives: true, Needs: "trailers come when the body's stream was read or dropped"}}
+	s := &bodySource{of: in, trailers: &async.Promise{Held: in.held, Arrives: true, Needs: "trailers come when the body's stream was read or dropped"}}
 	s.trailers.Dropped = func() {
 		if s.unwanted = true; s.closed {
 			s.abandon()
 		}
 	}
-	return &contents{stream: t.Stream(s), trailers: t.Future(s.trailers, ending)}
+	return &contents{stream: t.Stream(s), trailers: t.Future(s.trailers, ending), held: in.held}
 }
 
 // WaitsFor is bytes in the pipe, or its end.
@@ -134,6 +135,9 @@ func (s *bodySource) WaitsFor() (wasi.Subscription, bool) {
 	s.of.begin()
 	return wasi.Subscription{Event: &s.of.pipe.Readable}, true
 }
+
+// Held is counted with the guest's end of the stream.
+func (s *bodySource) Held() int { return s.of.Held() }
 
 // Read implements async.Source.
 func (s *bodySource) Read(c *canonical.Call, at, n uint32) (uint32, error) {
@@ -149,7 +153,7 @@ func (s *bodySource) ReadBytes(b []byte) (int, error) {
 
 // abandon gives the body up, and what it holds: the guest may still have a handle of its end.
 func (s *bodySource) abandon() {
-	s.of.abandon()
+	s.of.Drop()
 	s.of = nil
 }
 

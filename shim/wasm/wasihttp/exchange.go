@@ -43,6 +43,9 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 		response.body.pipe.WhenLarge(e.tell)
 		e.pause = time.AfterFunc(lull, e.tell)
 	})
+	if response != nil && response != e.response {
+		response.Drop() // it comes too late
+	}
 }
 
 // finish is the guest's end. A body that it has left open ends complete if the guest has returned:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -40,24 +41,24 @@ func typeFunctions() []canonical.Function {
 		{Name: "[method]fields.clone", Params: "i", Results: "i", Call: fieldsClone},
 		{Name: "[resource-drop]fields", Params: "i", Call: canonical.Drop[*fields.Fields]},
 
-		{Name: "[method]incoming-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: requestMethod},
-		{Name: "[method]incoming-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: requestPath},
-		{Name: "[method]incoming-request.scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: requestScheme},
-		{Name: "[method]incoming-request.authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: requestAuthority},
+		{Name: "[method]incoming-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(arrivedHead).method},
+		{Name: "[method]incoming-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(arrivedHead).getText(headPath)},
+		{Name: "[method]incoming-request.scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: headFor(arrivedHead).scheme},
+		{Name: "[method]incoming-request.authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(arrivedHead).getText(headAuthority)},
 		{Name: "[method]incoming-request.headers", Params: "i", Results: "i", Call: requestHeaders},
 		{Name: "[method]incoming-request.consume", Params: "ii", Answer: plainOwn, Call: requestConsume},
 		{Name: "[resource-drop]incoming-request", Params: "i", Call: canonical.Drop[*incomingRequest]},
 
 		{Name: "[constructor]outgoing-request", Params: "i", Results: "i", Call: newOutgoingRequest},
 		{Name: "[method]outgoing-request.body", Params: "ii", Answer: plainOwn, Call: outgoingRequestBody},
-		{Name: "[method]outgoing-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: headMethod},
+		{Name: "[method]outgoing-request.method", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(headOf).method},
 		{Name: "[method]outgoing-request.set-method", Params: "iiii", Results: "i", Call: setMethod},
-		{Name: "[method]outgoing-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(headPath)},
-		{Name: "[method]outgoing-request.set-path-with-query", Params: "iiii", Results: "i", Call: setText(headPath, validPath)},
-		{Name: "[method]outgoing-request.scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: headScheme},
+		{Name: "[method]outgoing-request.path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(headOf).getText(headPath)},
+		{Name: "[method]outgoing-request.set-path-with-query", Params: "iiii", Results: "i", Call: setText(headPath, target.Path)},
+		{Name: "[method]outgoing-request.scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: headFor(headOf).scheme},
 		{Name: "[method]outgoing-request.set-scheme", Params: "iiiii", Results: "i", Call: setScheme},
-		{Name: "[method]outgoing-request.authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(headAuthority)},
-		{Name: "[method]outgoing-request.set-authority", Params: "iiii", Results: "i", Call: setText(headAuthority, validAuthority)},
+		{Name: "[method]outgoing-request.authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(headOf).getText(headAuthority)},
+		{Name: "[method]outgoing-request.set-authority", Params: "iiii", Results: "i", Call: setText(headAuthority, target.Authority)},
 		{Name: "[method]outgoing-request.headers", Params: "i", Results: "i", Call: headHeaders},
 		{Name: "[resource-drop]outgoing-request", Params: "i", Call: canonical.Drop[*outgoingRequest]},
 

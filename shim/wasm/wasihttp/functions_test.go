@@ -10,6 +10,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -145,7 +146,7 @@ func TestRequestsOfGuests(t *testing.T) {
 		all   []string
 	}{
 		{"path-with-query", true, []string{"/", "", "/a?b=c&d", "/ü%20", "?q"}},
-		{"path-with-query", false, []string{"/a b", "/a#b", "a", "*", "/\n", "/" + strings.Repeat("a", maxTarget)}},
+		{"path-with-query", false, []string{"/a b", "/a#b", "a", "*", "/\n", "/" + strings.Repeat("a", target.Max)}},
 		{"authority", true, []string{"host", "host:80", "1.2.3.4:1", "[::1]", "[::1]:8080", "a-b.c_d"}},
 		{"authority", false, []string{"", "host:", "host:x", "host:99999", "a b", "a/b", "user@host", "[::1", "[]", "ho\nst", ":80", "a:1:2"}},
 	} {

@@ -94,6 +94,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusRequestEntityTooLarge, sized(RequestBodySize, uint64(r.ContentLength)))
 		return
 	}
+	size := fields.Size(r.Header, r.Trailer)
+	if size > fields.Max {
+		h.refuse(w, r, http.StatusRequestHeaderFieldsTooLarge, fields.ErrFull)
+		return
+	}
 	to := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
 	over, cancel := context.WithoutCancel(r.Context()), context.CancelFunc(func() {})
 	queue := r.Context()
@@ -110,26 +115,29 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusServiceUnavailable, err)
 		return
 	}
-	body := newIncoming(r.Body, func() http.Header { return r.Trailer }, requestCode)
+	if r.Trailer == nil && r.ContentLength != 0 {
+		r.Trailer = http.Header{} // for those that are not announced
+	}
+	trailers := r.Trailer
+	body := newIncoming(r.Body, func() http.Header { return trailers }, requestCode)
 	if r.ContentLength != 0 {
+		body.held = pipe.Size             // for what of it has arrived, and then for its trailers
 		_ = to.control.EnableFullDuplex() // HTTP/2 has it anyway
 	} else {
 		body.reader = http.NoBody
 	}
-	complete := h.answer(over, to, r, h.start(guest, r, body))
-	if to.settle(body); !complete {
+	complete := h.answer(over, to, r, h.start(guest, arrived(r, body, size)))
+	to.settle(body)
+	body.reader, body.trailers, body.over = nil, nil, nil // the guest may keep the body
+	if !complete {
 		panic(http.ErrAbortHandler) // the client is to see it
 	}
 }
 
 // start runs the guest.
-func (h *Handler) start(guest Guest, r *http.Request, body *incoming) *exchange {
+func (h *Handler) start(guest Guest, request *incomingRequest) *exchange {
 	e := newExchange()
-	body.limit, body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
-	request := &incomingRequest{http: r, body: body}
-	if len(r.Trailer) > 0 {
-		request.headers = fields.OfHeaders(r.Header, r.Trailer)
-	}
+	request.body.limit, request.body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
 	deadline := time.AfterFunc(math.MaxInt64, func() { guest.Stop(ErrDeadline) })
 	if h.Limits.Time > 0 {
 		deadline.Reset(h.Limits.Time)

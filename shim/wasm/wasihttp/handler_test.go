@@ -3,6 +3,7 @@ package wasihttp
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -574,6 +575,74 @@ func waitFor(t *testing.T, ready func() bool) {
 	for deadline := time.Now().Add(time.Minute); !ready(); time.Sleep(10 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing happens")
+		}
+	}
+}
+
+// keeper is a guest of which one instance answers all requests.
+type keeper struct {
+	*guest
+	async bool
+	play  func(g *guest, handles []uint64)
+}
+
+func (k *keeper) Take(context.Context) (Guest, error) { return k, nil }
+func (k *keeper) Context() context.Context            { return k.ctx }
+func (k *keeper) Stop(error)                          {}
+func (k *keeper) Async() bool                         { return k.async }
+func (k *keeper) Release(error)                       {}
+
+func (k *keeper) Handle(_ context.Context, handles ...uint64) error {
+	k.play(k.guest, handles)
+	return nil
+}
+
+// large is the body of a request, and what net/http has of that.
+type large struct {
+	io.Reader
+	_ [1 << 20]byte
+}
+
+func (*large) Close() error { return nil }
+
+// TestRequestsThatAreKept are not more than the guest's handles need, whatever net/http has of them.
+func TestRequestsThatAreKept(t *testing.T) {
+	third := &keeper{newRandomCaller(t).asynchronous(), true, func(g *guest, handles []uint64) {
+		res, _ := g.pair(newFuture)
+		g.call3("[static]request.consume-body", handles[0], res, out)
+	}}
+	for name, k := range map[string]*keeper{
+		"0.2":         {newGuest(t), false, func(*guest, []uint64) {}},
+		"0.2, a body": {newGuest(t), false, func(g *guest, handles []uint64) { g.consume(handles[0]) }},
+		"0.3":         third,
+	} {
+		h := &Handler{Instances: k}
+		before := heap()
+		for range 50 {
+			r := httptest.NewRequest("POST", "/", &large{Reader: strings.NewReader("body")})
+			r.ContentLength = -1
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			h.Wait()
+		}
+		if grown := heap() - before; grown > 5<<20 {
+			t.Errorf("%s: the memory has grown by %d KiB", name, grown>>10)
+		}
+	}
+	third.close()
+}
+
+// TestHeadOfManyFields is answered by the host.
+func TestHeadOfManyFields(t *testing.T) {
+	_, s := server(t, Limits{}, func(g *guest, _, to uint64) { g.respond(to, 200) })
+	for n, want := range map[int]int{1700: 200, 1800: 431} {
+		r, err := http.NewRequest("GET", s.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = many(n)
+		response, err := s.Client().Do(r)
+		if status, _ := read(t, response, err); status != want {
+			t.Errorf("%d fields: %d, not %d", n, status, want)
 		}
 	}
 }

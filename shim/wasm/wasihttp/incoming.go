@@ -26,6 +26,7 @@ type incoming struct {
 	limit    int64              // of the body, in bytes, 0 = none
 	over     func(error)        // called with the error-code when the body passes the limit
 	release  func()             // the guest has given it up, nil = nothing is to be done
+	held     int                // counted of the host's memory; a response's place bounds it
 
 	pipe     *pipe.Pipe
 	start    sync.Once
@@ -97,8 +98,16 @@ func (in *incoming) finish(err error) {
 	close(in.done)
 }
 
-// abandon gives the body up.
-func (in *incoming) abandon() {
+// Held implements canonical.Sized, also of none.
+func (in *incoming) Held() int {
+	if in == nil {
+		return 0
+	}
+	return in.held
+}
+
+// Drop gives the body up.
+func (in *incoming) Drop() {
 	in.pipe.CloseRead(pipe.ErrUnread)
 	in.start.Do(func() { close(in.done) })
 	if in.release != nil {
@@ -108,11 +117,9 @@ func (in *incoming) abandon() {
 
 // incomingBody is the resource of that name.
 type incomingBody struct {
-	of     *incoming
+	*incoming
 	stream bool // it was given out
 }
-
-func (b *incomingBody) Drop() { b.of.abandon() }
 
 // bodyReader is the input-stream of an incoming-body.
 type bodyReader struct {
@@ -163,14 +170,12 @@ func (*bodyReader) Drop() {}
 
 // futureTrailers is the resource of that name.
 type futureTrailers struct {
-	of    *incoming
+	*incoming
 	taken bool
 }
 
-func (f *futureTrailers) Drop() { f.of.abandon() }
-
 func (f *futureTrailers) WaitsFor() (wasi.Subscription, bool) {
-	return wasi.Subscription{Event: &f.of.finished}, true
+	return wasi.Subscription{Event: &f.finished}, true
 }
 
 func bodyStream(c *canonical.Call, p []uint64, out uint32) error {
@@ -179,16 +184,16 @@ func bodyStream(c *canonical.Call, p []uint64, out uint32) error {
 		return errOnce
 	}
 	b.stream = true
-	b.of.begin()
-	c.Put32(out, c.Add(&bodyReader{of: b.of}, uint32(p[0])))
+	b.begin()
+	c.Put32(out, c.Add(&bodyReader{of: b.incoming}, uint32(p[0])))
 	return nil
 }
 
 func bodyFinish(c *canonical.Call, p []uint64, _ uint32) error {
 	b := canonical.Take[*incomingBody](c, p[0])
-	b.of.pipe.CloseRead(errDiscard)
-	b.of.begin()
-	p[0] = uint64(c.Add(&futureTrailers{of: b.of}, 0))
+	b.pipe.CloseRead(errDiscard)
+	b.begin()
+	p[0] = uint64(c.Add(&futureTrailers{incoming: b.incoming}, 0))
 	return nil
 }
 
@@ -217,18 +222,18 @@ func answerFuture(c *canonical.Call, out uint32, ready bool, taken *bool) bool {
 
 func trailersGet(c *canonical.Call, p []uint64, out uint32) error {
 	f := canonical.Get[*futureTrailers](c, p[0])
-	if !answerFuture(c, out, f.of.finished.IsSet(), &f.taken) {
+	if !answerFuture(c, out, f.finished.IsSet(), &f.taken) {
 		return nil
 	}
-	if f.of.err != nil {
+	if f.err != nil {
 		c.Put8(out+futureInner, 1)
-		putCode(c, out+futureResult, f.of.err)
+		putCode(c, out+futureResult, f.err)
 		return nil
 	}
 	c.Put8(out+futureInner, 0)
-	c.PutBool(out+futureResult, f.of.fields != nil)
-	if f.of.fields != nil {
-		c.Put32(out+futureResult+4, c.Add(f.of.fields, 0))
+	c.PutBool(out+futureResult, f.fields != nil)
+	if f.fields != nil {
+		c.Put32(out+futureResult+4, c.Add(f.fields, 0))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 )
 
 // request is the resource of that name of WASI 0.3: one that a guest has made, or one that has
@@ -14,6 +15,9 @@ type request struct {
 	options *requestOptions // nil for none
 	body    *contents
 }
+
+// Held implements canonical.Sized.
+func (r *request) Held() int { return r.head.Held() + r.body.held }
 
 func (r *request) Drop() { r.body.drop() }
 
@@ -33,7 +37,7 @@ func newRequest(c *canonical.Call, p []uint64, out uint32) error {
 // setPath is that of WASI 0.3: an empty path is "/".
 func setPath(c *canonical.Call, p []uint64, out uint32) error {
 	r := canonical.Get[*request](c, p[0])
-	err := setText(headPath, validPath3)(c, p, out)
+	err := setText(headPath, target.Path3)(c, p, out)
 	if r.path.some && r.path.text == "" {
 		r.path.text = "/"
 	}

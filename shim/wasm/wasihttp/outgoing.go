@@ -23,6 +23,8 @@ type outgoing struct {
 	wrong    Case        // what a body of another size is
 	trailers http.Header // for who has read the end of the pipe
 	failed   error       // why it has no end, of WASI 0.3
+	handle   uint32      // of the request or response that it is counted with, until that is sent
+	trailing int         // what the trailers count
 }
 
 // newOutgoing makes the body that goes with these headers.
@@ -48,12 +50,12 @@ func (o *outgoing) finish(trailers *fields.Fields) error {
 	return nil
 }
 
-// Held is what it may hold of the host's memory, none of no body.
+// Held is what it holds of the host's memory, none of no body.
 func (o *outgoing) Held() int {
 	if o == nil {
 		return 0
 	}
-	return pipe.Size
+	return o.pipe.Held() + o.trailing
 }
 
 // outgoingBody is the resource of that name.
@@ -61,9 +63,6 @@ type outgoingBody struct {
 	of     *outgoing
 	stream bool // it was given out
 }
-
-// Held implements canonical.Sized.
-func (b *outgoingBody) Held() int { return b.of.Held() }
 
 func (b *outgoingBody) Drop() { b.of.pipe.CloseWrite(errAborted) }
 
@@ -106,6 +105,7 @@ func (s *bodyWriter) Write(i *wasip2.Instance, b []byte) error {
 			return wasip2.ErrClosed
 		}
 		if b = b[n:]; n > 0 {
+			i.ABI().Weigh(s.of.handle)
 			continue
 		}
 		if err := i.Wait(wasi.Subscription{Event: &s.of.pipe.Writable}); err != nil {
@@ -136,6 +136,8 @@ func outgoingFinish(c *canonical.Call, p []uint64, _ uint32) error {
 	var trailers *fields.Fields
 	if canonical.Discriminant(p[1], 2) == 1 {
 		trailers = canonical.Take[*fields.Fields](c, p[2])
+		b.of.trailing = trailers.Held()
+		c.Instance.Weigh(b.of.handle)
 	}
 	return b.of.finish(trailers)
 }

@@ -33,6 +33,7 @@ var steps = []step{
 	{"[constructor]fields", "", "F"},
 	{"[method]fields.append", "Fmnmnx", ""},
 	{"[method]fields.copy-all", "Fx", ""},
+	{"[method]fields.get-and-delete", "Fmnx", ""},
 	{"[method]fields.clone", "F", "F"},
 	{"[resource-drop]fields", "F!", ""},
 	{"[static]request.new", "F!bs!f!bO!x", ">Rf"},
@@ -284,7 +285,7 @@ func (c *caller) play(t testing.TB, seed uint64, calls int) (made int) {
 	e.finish(err)
 	g.close()
 	body.pipe.CloseRead(errors.New("the connection is closed"))
-	body.abandon()
+	body.Drop()
 	select {
 	case <-read:
 	case <-time.After(time.Minute):

@@ -7,60 +7,49 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 )
 
 // incomingRequest is the resource of that name.
 type incomingRequest struct {
-	http    *http.Request
-	body    *incoming
-	headers *fields.Fields // once they were asked for
-	taken   bool           // the body was consumed
+	head   head        // without headers until they are asked for
+	header http.Header // of which they are made
+	size   int         // what they count
+	body   *incoming   // nil: it was consumed
+}
+
+// arrived is the request of which net/http has this, with a body and headers that count so much. It
+// keeps nothing else of it: the guest may keep the request.
+func arrived(r *http.Request, body *incoming, size int) *incomingRequest {
+	target, scheme := r.RequestURI, schemes[0]
+	if !strings.HasPrefix(target, "/") { // a whole URI, or the authority of CONNECT
+		target = r.URL.RequestURI()
+	}
+	if r.TLS != nil {
+		scheme = schemes[1]
+	}
+	in := &incomingRequest{header: r.Header, size: size, body: body, head: head{method: r.Method,
+		path: optional{r.Method != http.MethodConnect, target}, scheme: optional{true, scheme}, authority: optional{r.Host != "", r.Host}}}
+	if len(r.Trailer) > 0 {
+		in.head.headers = fields.OfHeaders(r.Header, r.Trailer)
+	}
+	return in
+}
+
+// Held implements canonical.Sized.
+func (r *incomingRequest) Held() int {
+	return r.head.texts() + r.size + r.body.Held()
 }
 
 func (r *incomingRequest) Drop() {
-	if !r.taken {
-		r.body.abandon()
+	if r.body != nil {
+		r.body.Drop()
 	}
 }
 
-func requestMethod(c *canonical.Call, p []uint64, out uint32) error {
-	putVariant(c, out, methods, canonical.Get[*incomingRequest](c, p[0]).http.Method)
-	return nil
-}
-
-func requestPath(c *canonical.Call, p []uint64, out uint32) error {
-	path := canonical.Get[*incomingRequest](c, p[0]).path()
-	putOptionalText(c, out, path.text, path.some)
-	return nil
-}
-
-// path is what the request is for.
-func (r *incomingRequest) path() optional {
-	target := r.http.RequestURI
-	if !strings.HasPrefix(target, "/") { // a whole URI, or the authority of CONNECT
-		target = r.http.URL.RequestURI()
-	}
-	return optional{r.http.Method != http.MethodConnect, target}
-}
-
-// scheme is that of the connection.
-func (r *incomingRequest) scheme() string {
-	if r.http.TLS != nil {
-		return schemes[1]
-	}
-	return schemes[0]
-}
-
-func requestScheme(c *canonical.Call, p []uint64, out uint32) error {
-	c.Put8(out, 1)
-	putVariant(c, out+4, schemes, canonical.Get[*incomingRequest](c, p[0]).scheme())
-	return nil
-}
-
-func requestAuthority(c *canonical.Call, p []uint64, out uint32) error {
-	host := canonical.Get[*incomingRequest](c, p[0]).http.Host
-	putOptionalText(c, out, host, host != "")
-	return nil
+// arrivedHead is the head of a request that has arrived.
+func arrivedHead(c *canonical.Call, handle uint64) *head {
+	return &canonical.Get[*incomingRequest](c, handle).head
 }
 
 func requestHeaders(c *canonical.Call, p []uint64, _ uint32) error {
@@ -70,19 +59,26 @@ func requestHeaders(c *canonical.Call, p []uint64, _ uint32) error {
 
 // fields are the headers.
 func (r *incomingRequest) fields() *fields.Fields {
-	if r.headers == nil {
-		r.headers = fields.Of(r.http.Header)
+	if r.head.headers == nil {
+		r.head.headers = fields.Of(r.header)
 	}
-	return r.headers
+	r.header = nil
+	return r.head.headers
 }
 
 func requestConsume(c *canonical.Call, p []uint64, out uint32) error {
-	r := canonical.Get[*incomingRequest](c, p[0])
-	if r.taken {
+	return consume(c, p[0], out, &canonical.Get[*incomingRequest](c, p[0]).body)
+}
+
+// consume gives the guest the body of the request or the response of a handle.
+func consume(c *canonical.Call, of uint64, out uint32, from **incoming) error {
+	body := *from
+	if body == nil {
 		return errOnce
 	}
-	r.taken = true
-	c.Put32(out, c.Add(&incomingBody{of: r.body}, 0))
+	*from = nil
+	c.Weigh(of)
+	c.Put32(out, c.Add(&incomingBody{incoming: body}, 0))
 	return nil
 }
 
@@ -95,7 +91,12 @@ type head struct {
 
 // Held implements canonical.Sized.
 func (h *head) Held() int {
-	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text) + h.headers.Held()
+	return h.texts() + h.headers.Held()
+}
+
+// texts is what they hold.
+func (h *head) texts() int {
+	return len(h.method) + len(h.path.text) + len(h.scheme.text) + len(h.authority.text)
 }
 
 // first is the head.
@@ -154,21 +155,23 @@ func giveBody(c *canonical.Call, of uint64, out uint32, to **outgoing, headers *
 	if err != nil {
 		return err
 	}
-	*to = body
-	c.Weigh(of)
+	*to, body.handle = body, uint32(of)
 	c.Put32(out, c.Add(&outgoingBody{of: body}, 0))
 	return nil
 }
 
-func headMethod(c *canonical.Call, p []uint64, out uint32) error {
-	putVariant(c, out, methods, headOf(c, p[0]).method)
+// headFor is headOf or arrivedHead.
+type headFor func(c *canonical.Call, handle uint64) *head
+
+func (of headFor) method(c *canonical.Call, p []uint64, out uint32) error {
+	putVariant(c, out, methods, of(c, p[0]).method)
 	return nil
 }
 
 func setMethod(c *canonical.Call, p []uint64, _ uint32) error {
 	r := headOf(c, p[0])
 	method := readVariant(c, p[1:4], methods)
-	answerPlain(c, p, validMethod(method), func() { r.method = method })
+	answerPlain(c, p, target.Method(method), func() { r.method = method })
 	return nil
 }
 
@@ -184,9 +187,9 @@ func answerPlain(c *canonical.Call, p []uint64, ok bool, then func()) {
 }
 
 // getText is the function that returns an option<string> of a request.
-func getText(of func(*head) *optional) func(*canonical.Call, []uint64, uint32) error {
+func (of headFor) getText(part func(*head) *optional) func(*canonical.Call, []uint64, uint32) error {
 	return func(c *canonical.Call, p []uint64, out uint32) error {
-		o := of(headOf(c, p[0]))
+		o := part(of(c, p[0]))
 		putOptionalText(c, out, o.text, o.some)
 		return nil
 	}
@@ -207,8 +210,8 @@ func setText(of func(*head) *optional, valid func(string) bool) func(*canonical.
 func headPath(h *head) *optional      { return &h.path }
 func headAuthority(h *head) *optional { return &h.authority }
 
-func headScheme(c *canonical.Call, p []uint64, out uint32) error {
-	o := headOf(c, p[0]).scheme
+func (of headFor) scheme(c *canonical.Call, p []uint64, out uint32) error {
+	o := of(c, p[0]).scheme
 	c.PutBool(out, o.some)
 	if o.some {
 		putVariant(c, out+4, schemes, o.text)
@@ -221,7 +224,7 @@ func setScheme(c *canonical.Call, p []uint64, _ uint32) error {
 	if to.some = canonical.Discriminant(p[1], 2) == 1; to.some {
 		to.text = readVariant(c, p[2:5], schemes)
 	}
-	answerPlain(c, p, !to.some || validScheme(to.text), func() { r.scheme = to })
+	answerPlain(c, p, !to.some || target.Scheme(to.text), func() { r.scheme = to })
 	return nil
 }
 

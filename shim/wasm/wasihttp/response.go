@@ -71,16 +71,15 @@ func outparamSet(c *canonical.Call, p []uint64, _ uint32) error {
 type incomingResponse struct {
 	status  int
 	headers *fields.Fields
-	body    *incoming
-	taken   bool // the body was consumed
+	body    *incoming // nil: it was consumed
 }
 
 // Held implements canonical.Sized.
 func (r *incomingResponse) Held() int { return r.headers.Held() }
 
 func (r *incomingResponse) Drop() {
-	if !r.taken {
-		r.body.abandon()
+	if r.body != nil {
+		r.body.Drop()
 	}
 }
 
@@ -96,10 +95,5 @@ func incomingHeaders(c *canonical.Call, p []uint64, _ uint32) error {
 
 func incomingConsume(c *canonical.Call, p []uint64, out uint32) error {
 	r := canonical.Get[*incomingResponse](c, p[0])
-	if r.taken {
-		return errOnce
-	}
-	r.taken = true
-	c.Put32(out, c.Add(&incomingBody{of: r.body}, 0))
-	return nil
+	return consume(c, p[0], out, &r.body)
 }

@@ -25,6 +25,7 @@ import (
 type futureResponse struct {
 	arrived wasi.Event // response or err is there
 	http    *http.Response
+	headers *fields.Fields
 	err     error
 	taken   bool
 	end     func() // gives the request up, and its place among maxRequests back
@@ -95,7 +96,10 @@ func (cl *Client) send(life context.Context, from *head, body *outgoing, options
 	go func() {
 		defer f.arrived.Set()
 		f.http, f.err = cl.transport.RoundTrip(request)
-		if first.Stop(); f.err != nil {
+		if first.Stop(); f.err == nil {
+			f.err = f.accept()
+		}
+		if f.err != nil {
 			f.err = sendCode(ctx, f.err)
 			f.end()
 			return
@@ -105,6 +109,22 @@ func (cl *Client) send(life context.Context, from *head, body *outgoing, options
 		f.body.timer.Stop()
 	}()
 	return f, nil
+}
+
+// accept takes the head of the response that has arrived, or refuses it.
+func (f *futureResponse) accept() error {
+	r, refused := f.http, ProtocolError
+	if r.StatusCode != http.StatusSwitchingProtocols {
+		if fields.Size(r.Header, r.Trailer) <= fields.Max {
+			f.headers = fields.OfHeaders(r.Header, r.Trailer)
+			r.Header = nil
+			return nil
+		}
+		refused = ResponseHeaderSectionSize
+	}
+	r.Body.Close()
+	f.http = nil
+	return code(refused)
 }
 
 // build makes what net/http sends.
@@ -211,8 +231,7 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 		return nil
 	}
 	c.Put8(out+futureInner, 0)
-	response := f.http
-	r := &incomingResponse{status: response.StatusCode, headers: fields.OfHeaders(response.Header, response.Trailer)}
+	r := &incomingResponse{status: f.http.StatusCode, headers: f.headers}
 	r.body = f.incoming()
 	c.Put32(out+futureResult, c.Add(r, 0))
 	return nil
@@ -221,8 +240,7 @@ func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 // incoming is the body of the response that has arrived, of which the future knows nothing more.
 func (f *futureResponse) incoming() *incoming {
 	response, body, end := f.http, f.body, f.end
-	f.http, f.body = nil, nil
-	response.Header = nil // fields have it
+	f.http, f.headers, f.body = nil, nil, nil
 	in := newIncoming(body, func() http.Header { return response.Trailer }, func(err error) error { return receiveCode(body.ctx, err) })
 	in.release = func() {
 		end()

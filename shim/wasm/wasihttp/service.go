@@ -5,6 +5,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 )
 
 // Service is what a component that speaks HTTP imports of WASI 0.3, beyond wasi:cli/command.
@@ -65,14 +66,14 @@ func messageFunctions() []canonical.Function {
 		{Name: "[resource-drop]fields", Params: "i", Call: canonical.Drop[*fields.Fields]},
 
 		{Name: "[static]request.new", Params: "iiiiiii", Answer: canonical.Pointer, Call: newRequest},
-		{Name: r + "get-method", Params: "ii", Answer: maybeText, Reallocs: true, Call: headMethod},
+		{Name: r + "get-method", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(headOf).method},
 		{Name: r + "set-method", Params: "iiii", Results: "i", Call: setMethod},
-		{Name: r + "get-path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(headPath)},
+		{Name: r + "get-path-with-query", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(headOf).getText(headPath)},
 		{Name: r + "set-path-with-query", Params: "iiii", Results: "i", Call: setPath},
-		{Name: r + "get-scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: headScheme},
+		{Name: r + "get-scheme", Params: "ii", Answer: maybeScheme, Reallocs: true, Call: headFor(headOf).scheme},
 		{Name: r + "set-scheme", Params: "iiiii", Results: "i", Call: setScheme},
-		{Name: r + "get-authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: getText(headAuthority)},
-		{Name: r + "set-authority", Params: "iiii", Results: "i", Call: setText(headAuthority, validAuthority3)},
+		{Name: r + "get-authority", Params: "ii", Answer: maybeText, Reallocs: true, Call: headFor(headOf).getText(headAuthority)},
+		{Name: r + "set-authority", Params: "iiii", Results: "i", Call: setText(headAuthority, target.Authority3)},
 		{Name: r + "get-options", Params: "ii", Answer: canonical.Optional, Call: requestGetOptions},
 		{Name: r + "get-headers", Params: "i", Results: "i", Call: headHeaders},
 		{Name: "[static]request.consume-body", Params: "iii", Answer: canonical.Pointer, Call: consumeRequest},

@@ -81,6 +81,18 @@ func Of(header http.Header) *Fields {
 	return f
 }
 
+// Size is what headers that have arrived, and the trailers that they announce, count in Max.
+func Size(header, trailers http.Header) int {
+	n := 0
+	for name, values := range header {
+		n += cost(name, values)
+	}
+	for name := range trailers {
+		n += cost(name, []string{""})
+	}
+	return n
+}
+
 // OfHeaders is Of of headers that announce these trailers, which net/http has taken out of
 // them. It is called before the body is read: trailers arrive in the same map.
 func OfHeaders(header, trailers http.Header) *Fields {

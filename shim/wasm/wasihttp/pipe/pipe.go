@@ -49,6 +49,7 @@ func (p *Pipe) TryRead(b []byte) (int, error) {
 		if p.end != nil {
 			p.whole = p.whole || p.end == io.EOF && p.gone == nil
 			p.Settled.Set()
+			p.ring = nil
 		}
 		return 0, p.end
 	}
@@ -112,6 +113,13 @@ func (p *Pipe) reserve(n int) {
 	head := copy(ring, p.ring[p.start:min(p.start+p.n, len(p.ring))])
 	copy(ring[head:], p.ring[:p.n-head])
 	p.ring, p.start = ring, 0
+}
+
+// Held is what it holds of the host's memory.
+func (p *Pipe) Held() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ring)
 }
 
 // Room is how much TryWrite takes.
