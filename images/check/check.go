@@ -223,7 +223,7 @@ func (c *checking) condemn(ctx context.Context) error {
 	return nil
 }
 
-// settle deletes the names of an image whose documents could not be fetched, and its record if it
+// settle deletes the names of an image whose documents failed to be fetched, and its record if it
 // has no other name or lacks a part.
 func (k *Checker) settle(ctx context.Context, d *Damage, failures []string) error {
 	st := k.disk.DB.State()

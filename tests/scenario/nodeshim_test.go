@@ -348,7 +348,11 @@ func TestKillSupervisor(t *testing.T) {
 			c := p.begin(counter())
 			c.says("line 3")
 			shim := p.shim()
-			m.kill9(m.supervisor(handler))
+			supervisor := m.supervisor(handler)
+			m.kill9(supervisor)
+			if !node.Within(node.Patience, func() bool { _, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", supervisor)); return err != nil }) {
+				t.Fatal("the supervisor has not ended") // on a busy disk it may be writing for a while
+			}
 			c.goesOn(0)
 			p.begin(containerConfig(world.Batch, "-exit", "4")).expectEnd(4, "Error")
 			if code, out := m.check(); code != 1 || !strings.Contains(out, "its supervisor") {
