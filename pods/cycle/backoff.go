@@ -31,8 +31,10 @@ func backOffEntry(n *step, it *item) (b *BackOff, live bool) {
 		b.Of, b.Ended = it.c.Attempt, n.now
 		if it.obs != nil && !it.obs.Finished.IsZero() && it.obs.Finished.Before(n.now) {
 			b.Ended = it.obs.Finished
-		} else if f := it.c.Gone.FinishedAt; it.obs == nil && !f.IsZero() && f.Time.Before(n.now) {
-			b.Ended = f.Time
+		} else if f := it.c.Gone.FinishedAt; it.obs == nil && !f.IsZero() {
+			if latest := f.Add(time.Second); latest.Before(n.now) { // it is kept in whole seconds
+				b.Ended = latest
+			}
 		}
 		n.dirty()
 	}
