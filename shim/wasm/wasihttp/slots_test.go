@@ -105,6 +105,8 @@ func (g *guest) fill(but int) {
 const (
 	unknown = 0xfff0 // a handle that is none
 	success = 0xf00  // where a result is that has no error and no trailers
+
+	returned = 2 // the state of a subtask that is over
 )
 
 // losses are what guests do with an upstream's response, or before it, that ends them.
@@ -152,8 +154,11 @@ var losses = map[string]func(g *guest, host string){
 		trailers, end := g.pair(newFuture)
 		r := g.newRequest3(host, 0, trailers)
 		g.call3("future.write:40.8.v:a", end, success)
-		g.fill(0) // the request's place becomes the subtask's
-		for g.call3("[async-lower]send", r, out); ; time.Sleep(time.Millisecond) {
+		g.fill(0)                                                 // the request's place becomes the subtask's
+		if g.call3("[async-lower]send", r, out)&0xf == returned { // it has come already, into the request's place
+			g.call3("[constructor]fields")
+		}
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			g.call3("thread.yield")
 		}
 	},
