@@ -38,7 +38,16 @@ type Finding struct {
 	remove  func(context.Context) error
 }
 
-func (f Finding) key() string { return f.Subject + "\x00" + f.What }
+// key is what a finding has in common with the same one of another look: numbers of pods, and lists
+// of processes, may be others by then.
+func (f Finding) key() string {
+	return f.Subject + "\x00" + strings.Map(func(r rune) rune {
+		if r == ' ' || r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, f.What)
+}
 
 // Remove takes away what the finding is about, if nothing owns it; done is false for a finding that
 // this is no remedy for. No server may have the folders open.
