@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -111,16 +112,14 @@ func tagsOf(ctx context.Context, store control.Store, repository string) ([]stri
 }
 
 func pushOne(ctx context.Context, cmd *cli.Command, store control.Store, req images.PushRequest) (images.Pushed, error) {
-	quiet := cmd.Bool("quiet")
-	var progress *show.Progress
-	if !quiet {
-		progress = show.NewProgress(cmd.Root().ErrWriter, req.Source)
-		req.Progress = progress.Show
+	shown := cmd.Root().ErrWriter
+	if cmd.Bool("quiet") {
+		shown = io.Discard
 	}
+	progress := show.NewProgress(shown, req.Source)
+	req.Progress = progress.Show
 	pushed, err := store.Push(ctx, req)
-	if !quiet {
-		progress.End()
-	}
+	progress.End()
 	if ctx.Err() != nil { // a server's answer that was not awaited says nothing else
 		return pushed, fmt.Errorf("push %q: %w", req.Source, ctx.Err())
 	}
