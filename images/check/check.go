@@ -235,11 +235,11 @@ func (k *Checker) settle(ctx context.Context, d *Damage, failures []string) erro
 	}
 	why := strings.Join(failures, "; ")
 	if !k.disk.Intact(ctx, st.Images[d.Image]) || len(lost) == len(st.Holding(d.Image)) {
-		d.Dropped, d.Lost, d.Why = true, d.Names, why
-		k.logger.Warn("image failed its check and its record is dropped: pull it again", "image", d.Image, "names", d.Names, "error", d.Why)
+		k.logger.Warn("image failed its check and its record is dropped: pull it again", "image", d.Image, "names", d.Names, "error", why)
 		if err := k.collector.Forget(d.Image); err != nil {
 			return fmt.Errorf("drop damaged image %q: %w", d.Image, err)
 		}
+		d.Dropped, d.Lost, d.Why = true, d.Names, why
 		return nil
 	}
 	d.Repaired = true
@@ -247,13 +247,16 @@ func (k *Checker) settle(ctx context.Context, d *Damage, failures []string) erro
 		if err := k.collector.ForgetTargets(ctx, lost...); err != nil {
 			return fmt.Errorf("drop names of damaged image %q: %w", d.Image, err)
 		}
-		left := k.names(d.Image)
-		d.Why = why
-		d.Lost = slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return slices.Contains(left, n) })
+		d.Lost, d.Why = lostOf(d.Names, k.names(d.Image)), why
 		k.logger.Warn("image failed its check and loses names: pull them again", "image", d.Image, "names", d.Lost, "error", d.Why)
 	}
 	k.logger.Info("damaged image fetched again", "image", d.Image, "names", d.Names)
 	return nil
+}
+
+// lostOf are the names that are not left.
+func lostOf(names, left []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(left, n) })
 }
 
 // names are the references of an image.

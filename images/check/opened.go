@@ -62,8 +62,7 @@ func (k *Checker) DropDamaged(ctx context.Context) error {
 	for i := range dropped {
 		d := &dropped[i]
 		left := k.names(d.Image)
-		d.Dropped = len(left) == 0
-		d.Lost = slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return slices.Contains(left, n) })
+		d.Dropped, d.Lost = len(left) == 0, lostOf(d.Names, left)
 	}
 	slices.SortFunc(dropped, func(a, b Damage) int { return strings.Compare(a.Image, b.Image) })
 	k.keep(dropped)

@@ -286,11 +286,7 @@ func onlyName(st *store.State, ids []string) error {
 
 // free frees what removed images took.
 func (c *Collector) free(ctx context.Context, nameOrID string, removed []store.Image) error {
-	for _, img := range removed {
-		for _, d := range img.Modules() {
-			c.modules.setKnown(d, false)
-		}
-	}
+	c.modules.left(removed...)
 	if err := c.Sweep(ctx, 0); err != nil {
 		return fmt.Errorf("free what image %q took: %w", nameOrID, err)
 	}
@@ -319,9 +315,7 @@ func idsOf(st *store.State, nameOrID string) ([]string, error) {
 func (c *Collector) Forget(ids ...string) error {
 	for _, id := range ids {
 		if img, ok := c.disk.DB.State().Images[id]; ok {
-			for _, d := range img.Modules() {
-				c.modules.setKnown(d, false)
-			}
+			c.modules.left(img)
 		}
 	}
 	return c.disk.DB.Update(func(tx *store.Tx) error { tx.Forget(ids...); return nil })
@@ -339,11 +333,8 @@ func (c *Collector) ForgetTargets(ctx context.Context, names ...string) error {
 			}
 		}
 		for id, img := range before {
-			if _, still := tx.Images[id]; still {
-				continue
-			}
-			for _, d := range img.Modules() {
-				c.modules.setKnown(d, false)
+			if _, still := tx.Images[id]; !still {
+				c.modules.left(img)
 			}
 		}
 		return nil

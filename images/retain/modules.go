@@ -98,6 +98,15 @@ func (ms *Modules) isKnown(d digest.Digest) bool {
 	return false
 }
 
+// left forgets the modules of images that are removed.
+func (ms *Modules) left(images ...store.Image) {
+	for _, img := range images {
+		for _, d := range img.Modules() {
+			ms.setKnown(d, false)
+		}
+	}
+}
+
 func (ms *Modules) setKnown(d digest.Digest, known bool) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
