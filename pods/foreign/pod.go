@@ -58,6 +58,9 @@ func (v *View) pod(r *runtime.PodSandboxStatusResponse) *corev1.Pod {
 	return p
 }
 
+// Is says whether a pod is one of a View: those have no restart policy, which all of manifests have.
+func Is(p *corev1.Pod) bool { return p.Spec.RestartPolicy == "" }
+
 func namespaces(s *runtime.PodSandboxStatus) *runtime.NamespaceOption {
 	return s.GetLinux().GetNamespaces().GetOptions()
 }

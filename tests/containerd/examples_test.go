@@ -74,15 +74,8 @@ func TestDocument(t *testing.T) {
 		if !strings.Contains(document, "](../examples/"+path+")") {
 			t.Errorf("docs/containerd.md does not name examples/%s", path)
 		}
-		var shown strings.Builder
-		for line := range strings.Lines(string(must(os.ReadFile(filepath.Join(examples, path)))(t))) {
-			if line = strings.TrimRight(line, "\n"); line != "" {
-				line = "    " + line
-			}
-			shown.WriteString(line + "\n")
-		}
-		if !strings.Contains(document, shown.String()) {
-			t.Errorf("docs/containerd.md does not show examples/%s as it is:\n%s", path, shown.String())
+		if shown := string(must(os.ReadFile(filepath.Join(examples, path)))(t)); !strings.Contains(document, "\n"+shown+"```\n") {
+			t.Errorf("docs/containerd.md does not show examples/%s as it is:\n%s", path, shown)
 		}
 	}
 }

@@ -1,9 +1,10 @@
 // Package pages runs the commands of a page of the documentation as its reader would, and compares
 // what they print with what the page shows.
 //
-// A page has two kinds of fenced blocks. ```sh is run, as a script of bash of its own that ends at
-// its first error. ```text right behind it is what it prints, with "…" for anything within a line,
-// and for any lines where it stands alone.
+// A page has two kinds of fenced blocks that count. ```sh is run, as a script of bash of its own that
+// ends at its first error. ```text right behind it is what it prints, with "…" for anything within a
+// line, and for any lines where it stands alone. Blocks of other languages are files, and ```log is
+// what is written at another time.
 package pages
 
 import (
@@ -11,8 +12,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,6 +26,9 @@ type Block struct {
 	Script string
 	Shown  *string // what it prints; nil if the page does not say
 }
+
+// passed are the languages of blocks that are no commands.
+var passed = []string{"dockerfile", "ini", "log", "toml", "yaml"}
 
 // Read returns the blocks of a page. Any other fenced block is an error: nobody would run it.
 func Read(page string) ([]Block, error) {
@@ -47,6 +53,8 @@ func Read(page string) ([]Block, error) {
 			blocks, after = append(blocks, Block{Line: begin + 1, Script: text}), true
 		case fence == "text" && after:
 			blocks[len(blocks)-1].Shown, after = &text, false
+		case slices.Contains(passed, fence):
+			after = false
 		default:
 			return nil, fmt.Errorf("line %d: a block %q is neither sh nor text right behind sh", begin, fence)
 		}
@@ -96,12 +104,23 @@ func Run(ctx context.Context, page string, blocks []Block, dir string, each time
 func (b Block) run(ctx context.Context, dir string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", b.Script)
-	cmd.Dir, cmd.WaitDelay = dir, time.Second
-	out, err := cmd.CombinedOutput()
-	said := string(bytes.ToValidUTF8(out, []byte("?")))
+	// A file, which what runs on in the background may keep open.
+	out, err := os.CreateTemp("", "page-")
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w: %s", err, said), context.Cause(ctx))
+		return err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", b.Script)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	failed := cmd.Run()
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		return err
+	}
+	said := string(bytes.ToValidUTF8(text, []byte("?")))
+	if failed != nil {
+		return errors.Join(fmt.Errorf("%w: %s", failed, said), context.Cause(ctx))
 	}
 	if b.Shown == nil {
 		return nil

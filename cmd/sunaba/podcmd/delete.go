@@ -10,12 +10,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/urfave/cli/v3"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/objects"
 	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/foreign"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -121,14 +123,20 @@ func tellDeleted(cmd *cli.Command, o object, grace *int64) error {
 	return err
 }
 
-// deleteManifests ends all pods of all namespaces, before Sunaba is taken off the machine.
+// deleteManifests ends all pods of manifests, of all namespaces, before Sunaba is taken off the machine.
 func deleteManifests(ctx context.Context, cmd *cli.Command, c *api.Client, grace *int64) error {
 	if !cmd.Bool("all") || cmd.NArg() > 0 || cmd.IsSet("filename") || cmd.IsSet("selector") || cmd.IsSet("namespace") {
 		return errors.New("delete: --manifests wants --all, and neither names, -f, -l nor -n: it ends all pods")
 	}
-	found, err := find(ctx, c, objects.Pod(""), api.Query{})
+	pods, err := api.Objects[corev1.Pod](ctx, c, objects.Pod("").Resource, api.Query{})
 	if err != nil {
 		return err
+	}
+	var found []object
+	for _, p := range pods {
+		if !foreign.Is(&p) {
+			found = append(found, object{objects.Pod(p.Name), p.Namespace, string(p.UID)})
+		}
 	}
 	if err := c.Delete(ctx, api.DeleteRequest{Manifests: true, GraceSeconds: grace}); err != nil {
 		return err

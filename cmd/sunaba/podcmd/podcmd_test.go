@@ -425,7 +425,9 @@ func TestDeleteManifests(t *testing.T) {
 	}
 	other := pod("other", "u9", corev1.ConditionTrue)
 	other.Namespace = "prod"
-	n.agent.set(pod("web", "u2", corev1.ConditionTrue), other)
+	web := pod("web", "u2", corev1.ConditionTrue)
+	web.Spec.RestartPolicy, other.Spec.RestartPolicy = corev1.RestartPolicyAlways, corev1.RestartPolicyNever
+	n.agent.set(web, other)
 	out, _, err := n.run(t.Context(), "", "delete", "--all", "--manifests", "--now")
 	if want := "pod \"web\" deleted from default namespace\npod \"other\" deleted from prod namespace\n"; err != nil || out != want {
 		t.Errorf("%v, %q", err, out)
