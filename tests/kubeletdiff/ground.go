@@ -65,7 +65,15 @@ func newGround(ctx context.Context, s *settings) (*ground, error) {
 	if err != nil {
 		return nil, err
 	}
-	for path, image := range map[string]v1.Image{"busybox:1": busybox, "app:1": app, "named:1": named} {
+	program, err := healthProgram()
+	if err != nil {
+		return nil, err
+	}
+	serving, err := oci.Busybox(oci.Host(), v1.Config{Entrypoint: []string{"/" + program.Name, healthCommand}}, program)
+	if err != nil {
+		return nil, err
+	}
+	for path, image := range map[string]v1.Image{"busybox:1": busybox, "app:1": app, "named:1": named, "health:1": serving} {
 		if _, err := g.registry.Push(ctx, path, image); err != nil {
 			return nil, err
 		}

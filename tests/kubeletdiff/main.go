@@ -42,6 +42,9 @@ type settings struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 3 && args[1] == healthCommand {
+		return serveHealth(args[2], stderr)
+	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	s := settings{stdout: stdout}

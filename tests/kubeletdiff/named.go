@@ -15,7 +15,7 @@ var named = []struct{ keys, row string }{
 	{`container\.[^.]+\.mounts(#|\[/etc/hosts\]\..*)`, inner + "/etc/hosts is the server's unless the pod adds names; what is in it is compared"},
 	{`container\.[^.]+\.linux\.resources\.hugepageLimits.*`, inner + "limits of huge pages are sent where a controller keeps them"},
 	{`container\.[^.]+\.mounts\[.+\]\.image\.annotations\..+`, inner + "annotations of the Pod that a kubelet sends with an image"},
-	{`event Warning Unhealthy .*(connection refused|connection reset by peer|EOF).*`, "the first probe of a container"},
+	{`event Warning Unhealthy .*(connection refused|connection reset by peer|EOF|failed to connect service .* within).*`, "the first probe of a container"},
 	{`event Warning Unhealthy .*errored and resulted in unknown state.*`, inner + "a probe that is in progress when the container ends"},
 	{`(sandbox|container\.[^.]+)\.linux\.securityContext\.namespaceOptions\.usernsOptions\.mode`, inner + "NODE is what no mode means"},
 }

@@ -122,7 +122,7 @@ func (s *side) runAll(ctx context.Context, cases []diffCase, parallel int) (map[
 
 // pull pulls the images, so that it makes no difference which pod is the first that needs one.
 func (s *side) pull(ctx context.Context) error {
-	for _, image := range []string{"busybox:1", "app:1", "named:1"} {
+	for _, image := range []string{"busybox:1", "app:1", "named:1", "health:1"} {
 		if _, err := s.node.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: s.registry.Host + "/" + image}}); err != nil {
 			return fmt.Errorf("pull %q: %w", image, err)
 		}
