@@ -252,7 +252,7 @@ func (n *checked) repair(ctx context.Context) error {
 func (n *checked) recover(ctx context.Context) error {
 	p := n.places
 	p.socket = filepath.Join(p.state, "repair.sock")
-	d, err := newDaemon(n.config, p, false, n.logger)
+	d, err := newDaemon(n.config, p, false, nil, n.logger)
 	if err != nil {
 		return err
 	}

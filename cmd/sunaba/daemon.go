@@ -22,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
@@ -52,14 +53,15 @@ type daemon struct {
 	pods        *podagent.Runner  // nil without [pods] manifests
 	certificate string            // file of that of the streams, "" without
 	labels      map[string]string // of the node, as they were read last
+	tracer      trace.Tracer      // nil where nobody collects traces
 	close       []func() error    // from first made to last
 }
 
 // newDaemon wires a server. Nothing is changed on the machine but that folders are made and the
-// socket listens.
-func newDaemon(c config, p places, debug bool, logger *slog.Logger) (_ *daemon, err error) {
+// socket listens. The tracer may be nil.
+func newDaemon(c config, p places, debug bool, tracer trace.Tracer, logger *slog.Logger) (_ *daemon, err error) {
 	takeOverLibraries(logger)
-	d := &daemon{places: p, logger: logger, labels: c.Pods.NodeLabels, preload: p.preload(), certificate: c.Stream.TLSCertFile}
+	d := &daemon{places: p, tracer: tracer, logger: logger, labels: c.Pods.NodeLabels, preload: p.preload(), certificate: c.Stream.TLSCertFile}
 	w := &wiring{daemon: d, config: c, debug: debug}
 	for _, step := range []func() error{
 		d.claim, w.inspectNode, w.openImages, w.openNetwork, w.openSandboxes, w.openContainers, w.openSessions, w.makeServer, w.openPods, w.listen,

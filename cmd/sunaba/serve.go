@@ -10,6 +10,8 @@ import (
 
 	notify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/urfave/cli/v3"
+
+	"github.com/sunaba-project/sunaba/cmd/sunaba/tracing"
 )
 
 // placeFlags are the flags that make a server one of its own.
@@ -93,7 +95,12 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 	if err := p.absolute(); err != nil {
 		return err
 	}
-	d, err := newDaemon(c, p, c.Log.Level == "debug", logger)
+	traces, err := tracing.Open(logger)
+	if err != nil {
+		return err
+	}
+	defer traces.Close() // last: ends are traced too
+	d, err := newDaemon(c, p, c.Log.Level == "debug", traces.Tracer(), logger)
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func (w *wiring) makeServer() error {
 	w.server = server.New(server.Options{
 		Version: version.String(), Handlers: w.handlers, Images: w.images, Network: w.network, Cgroups: w.cgroups, Host: w.host, Runtime: w.runtimes.Of,
 		Sandboxes: w.sandboxes, Containers: w.containers, Checkpoints: w.checkpoints, Sessions: w.sessions, Events: w.events, Streams: w.streams,
-		Root: w.places.root, State: w.places.state, ImagesDir: w.places.images(), Metrics: w.metrics, Logger: w.logger,
+		Root: w.places.root, State: w.places.state, ImagesDir: w.places.images(), Metrics: w.metrics, Tracer: w.tracer, Logger: w.logger,
 		Overhead: server.OverheadOptions{Every: every, All: w.config.Metrics.Address != "", Patience: patience, Class: w.classes.class},
 	})
 	return nil
@@ -194,7 +194,7 @@ func (w *wiring) openPods() (err error) {
 	w.pods, err = podagent.New(podagent.Options{
 		Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile,
 		CRI: w.server.Local(), Stops: w.server.Stops, Network: watched, Cgroups: w.cgroups, Handlers: w.handlers, Host: w.host, BootID: w.bootID,
-		Classes: w.classes.all, ImageBudget: c.Images.BudgetMiB << 20, Changed: w.status, Logger: w.logger,
+		Classes: w.classes.all, ImageBudget: c.Images.BudgetMiB << 20, Changed: w.status, Tracer: w.tracer, Logger: w.logger,
 	})
 	if errdefs.IsFailedPrecondition(err) { // the records are a newer release's: the CRI server is of use nevertheless
 		w.logger.Error("failed to open the records of pods, pods of manifests are not managed", "error", err)

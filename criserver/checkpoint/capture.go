@@ -76,7 +76,7 @@ func (s *Service) shim(rec state.Container) (*client.Client, error) {
 	}
 	shim := sb.Shim()
 	if shim == nil {
-		return nil, fmt.Errorf("checkpoint container %q: its shim has ended: %w", rec.ID, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("checkpoint container %q: its shim has ended: %w", rec.Name(), errdefs.ErrFailedPrecondition)
 	}
 	return shim, nil
 }
@@ -92,25 +92,25 @@ func (s *Service) captureAll(
 			// One that has ended meanwhile, or that was not paused, needs no resuming.
 			rerr := shim.Resume(aside, rec.ID)
 			if rerr != nil && !errdefs.IsNotFound(rerr) && !errdefs.IsFailedPrecondition(rerr) {
-				err = errors.Join(err, fmt.Errorf("resume container %q: %w", rec.ID, rerr))
+				err = errors.Join(err, fmt.Errorf("resume container %q: %w", rec.Name(), rerr))
 			}
 		}()
 		if err := shim.Pause(ctx, rec.ID); err != nil {
-			return nil, fmt.Errorf("pause container %q: %w", rec.ID, err)
+			return nil, fmt.Errorf("pause container %q: %w", rec.Name(), err)
 		}
 	}
 	captured := make([]Captured, 0, len(recs))
 	for _, rec := range recs {
 		got := Captured{Record: rec, Dir: filepath.Join(work, rec.ID)}
 		if err := os.Mkdir(got.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
+			return nil, fmt.Errorf("checkpoint container %q: %w", rec.Name(), err)
 		}
 		logs := filepath.Join(got.Dir, logsDir)
 		if err := shim.Checkpoint(ctx, rec.ID, filepath.Join(got.Dir, StateDir), logs); err != nil {
-			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
+			return nil, fmt.Errorf("checkpoint container %q: %w", rec.Name(), err)
 		}
 		if err := s.capture(ctx, got); err != nil {
-			return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
+			return nil, fmt.Errorf("checkpoint container %q: %w", rec.Name(), err)
 		}
 		captured = append(captured, got)
 	}

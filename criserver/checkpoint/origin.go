@@ -94,7 +94,7 @@ func mapless(pod state.Sandbox) error {
 		return nil
 	}
 	return fmt.Errorf("sandbox %q has a user namespace, and checkpoints are for pods of the node's users (hostUsers: true): %w",
-		pod.ID, errdefs.ErrFailedPrecondition)
+		pod.Name(), errdefs.ErrFailedPrecondition)
 }
 
 func (o *origin) close() error {

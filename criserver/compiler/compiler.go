@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -107,7 +108,10 @@ func (l Limits) resolve(processors int, memory uint64) Limits {
 // # Errors
 //
 // Those of client.Compile.
-func (c *Compiler) Compile(ctx context.Context, path, digest string) error {
+func (c *Compiler) Compile(ctx context.Context, path, digest string) (err error) {
+	ctx, span := trace.Start(ctx, "compile module")
+	span.Text(trace.Digest, digest)
+	defer func() { span.End(err) }()
 	select {
 	case c.turns <- struct{}{}:
 	case <-ctx.Done():

@@ -66,7 +66,7 @@ func (c *Container) move(to state.Phase, change func(*state.Container)) (state.C
 func (c *Container) mover(to state.Phase, change func(*state.Container)) func(state.Container) (state.Container, error) {
 	return func(r state.Container) (state.Container, error) {
 		if !moves(r.Phase, to) {
-			return r, fmt.Errorf("container %q is %s and cannot become %s: %w", c.ID, r.Phase, to, errdefs.ErrFailedPrecondition)
+			return r, fmt.Errorf("container %q is %s and cannot become %s: %w", r.Name(), r.Phase, to, errdefs.ErrFailedPrecondition)
 		}
 		r.Phase = to
 		change(&r)
@@ -85,7 +85,7 @@ func (c *Container) claim(doing string, in ...state.Phase) (rec state.Container,
 	select {
 	case <-c.work:
 	default:
-		return rec, nil, fmt.Errorf("%s container %q: a request to %s it is in progress: %w", doing, c.ID, c.does(), errdefs.ErrFailedPrecondition)
+		return rec, nil, fmt.Errorf("%s container %q: a request to %s it is in progress: %w", doing, c.name(), c.does(), errdefs.ErrFailedPrecondition)
 	}
 	return c.claimed(doing, in)
 }
@@ -96,7 +96,7 @@ func (c *Container) wait(ctx context.Context, doing string, in ...state.Phase) (
 	case <-c.work:
 		return c.claimed(doing, in)
 	case <-ctx.Done():
-		return rec, nil, fmt.Errorf("%s container %q: wait for another request to finish: %w", doing, c.ID, ctx.Err())
+		return rec, nil, fmt.Errorf("%s container %q: wait for another request to finish: %w", doing, c.name(), ctx.Err())
 	}
 }
 
@@ -106,13 +106,22 @@ func (c *Container) claimed(doing string, in []state.Phase) (rec state.Container
 	c.mu.Unlock()
 	end = sync.OnceFunc(func() { c.work <- struct{}{} })
 	if rec, err = c.records.Get(c.ID); err == nil && !slices.Contains(in, rec.Phase) {
-		err = fmt.Errorf("%s container %q: it is %s: %w", doing, c.ID, rec.Phase, errdefs.ErrFailedPrecondition)
+		err = fmt.Errorf("%s container %q: it is %s: %w", doing, rec.Name(), rec.Phase, errdefs.ErrFailedPrecondition)
 	}
 	if err != nil {
 		end()
 		return rec, nil, err
 	}
 	return rec, end, nil
+}
+
+// name is what people call the container, for errors.
+func (c *Container) name() string {
+	rec, err := c.records.Get(c.ID)
+	if err != nil {
+		return c.ID
+	}
+	return rec.Name()
 }
 
 func (c *Container) does() string {

@@ -147,13 +147,17 @@ func (m *Manager) Spec(rec state.Container) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readSpec(sb, rec.ID)
+	data, err := readSpec(sb, rec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", rec.Name(), err)
+	}
+	return data, nil
 }
 
 func readSpec(sb *sandbox.Sandbox, id string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(sb.Dir, id, build.ConfigFile))
 	if err != nil {
-		return nil, fmt.Errorf("read specification of container %q: %w", id, err)
+		return nil, fmt.Errorf("read specification: %w", err)
 	}
 	return data, nil
 }
@@ -187,7 +191,7 @@ func (m *Manager) Reach(id string) (Running, error) {
 		return Running{}, err
 	}
 	if rec.Phase != state.Running {
-		return Running{}, fmt.Errorf("container %q is %s: %w", rec.ID, rec.Phase, errdefs.ErrFailedPrecondition)
+		return Running{}, fmt.Errorf("container %q is %s: %w", rec.Name(), rec.Phase, errdefs.ErrFailedPrecondition)
 	}
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
 	if err != nil {
@@ -195,7 +199,7 @@ func (m *Manager) Reach(id string) (Running, error) {
 	}
 	shim := sb.Shim()
 	if shim == nil {
-		return Running{}, fmt.Errorf("container %q: its sandbox is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
+		return Running{}, fmt.Errorf("container %q: its sandbox is not ready: %w", rec.Name(), errdefs.ErrFailedPrecondition)
 	}
 	return Running{Record: rec, Bundle: filepath.Join(sb.Dir, rec.ID), Shim: shim, Ended: c.ended}, nil
 }

@@ -38,11 +38,11 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	}
 	defer end()
 	if err := c.awaitDeleted(ctx); err != nil {
-		return fmt.Errorf("remove container %q: %w", rec.ID, err)
+		return fmt.Errorf("remove container %q: %w", rec.Name(), err)
 	}
 	pod, perr := m.o.Sandboxes.Get(rec.SandboxID)
 	if err := m.forget(ctx, c, rec); err != nil {
-		return fmt.Errorf("remove container %q: %w", rec.ID, err)
+		return fmt.Errorf("remove container %q: %w", rec.Name(), err)
 	}
 	if perr == nil {
 		m.names.Release(name(rec.Config.Value, pod.Config.Value), rec.ID)

@@ -36,7 +36,7 @@ func (m *Manager) Request(sandboxID string, config *runtime.ContainerConfig) (Re
 		return Request{}, err
 	}
 	if pod.Phase != state.Ready {
-		return Request{}, fmt.Errorf("create container: sandbox %q is not ready: %w", pod.ID, errdefs.ErrFailedPrecondition)
+		return Request{}, fmt.Errorf("create container: sandbox %q is not ready: %w", pod.Name(), errdefs.ErrFailedPrecondition)
 	}
 	if err := spec.CheckContainerName(config.GetMetadata().GetName()); err != nil {
 		return Request{}, fmt.Errorf("create container: %w", err)

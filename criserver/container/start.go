@@ -15,6 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -53,6 +54,10 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	recorded := c.recordStart()
 	t := c.task(shim)
 	started, err := m.startTask(ctx, t, sb, rec)
+	if span := trace.Current(ctx); err == nil && span.On() {
+		span.Event("process started", started.StartedAt)
+		span.Number("process.pid", int64(started.PID))
+	}
 	err = errors.Join(err, <-recorded)
 	if err == nil {
 		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = started.PID, started.StartedAt }))

@@ -48,7 +48,7 @@ func (m *Manager) Stop(ctx context.Context, id string, grace time.Duration) erro
 		err = stopping{Container: c, sandbox: sb, rec: rec, shim: sb.Shim(), sharesPIDs: m.sharesPIDs(rec)}.run(ctx, grace)
 	}
 	if err != nil {
-		return fmt.Errorf("stop container %q: %w", c.ID, err)
+		return fmt.Errorf("stop container %q: %w", rec.Name(), err)
 	}
 	return nil
 }

@@ -42,10 +42,10 @@ func (m *Manager) Update(ctx context.Context, id string, change *runtime.LinuxCo
 		return nil
 	}
 	if err := spec.CheckSets(change, facts.Online(m.o.Host)); err != nil {
-		return fmt.Errorf("update container %q: linux.%w", rec.ID, err)
+		return fmt.Errorf("update container %q: linux.%w", rec.Name(), err)
 	}
 	if err := m.resize(ctx, c, rec, merge(rec.Resources.Value, change)); err != nil {
-		return fmt.Errorf("update container %q: %w", rec.ID, err)
+		return fmt.Errorf("update container %q: %w", rec.Name(), err)
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (m *Manager) ReopenLog(ctx context.Context, id string) error {
 		return err
 	}
 	if rec.Phase != state.Running {
-		return fmt.Errorf("reopen log of container %q: it is %s: %w", rec.ID, rec.Phase, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("reopen log of container %q: it is %s: %w", rec.Name(), rec.Phase, errdefs.ErrFailedPrecondition)
 	}
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
 	if err != nil {
@@ -200,10 +200,10 @@ func (m *Manager) ReopenLog(ctx context.Context, id string) error {
 	}
 	shim := sb.Shim()
 	if shim == nil {
-		return fmt.Errorf("reopen log of container %q: its sandbox is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("reopen log of container %q: its sandbox is not ready: %w", rec.Name(), errdefs.ErrFailedPrecondition)
 	}
 	if err := shim.ReopenLog(ctx, rec.ID); err != nil {
-		return fmt.Errorf("reopen log of container %q: %w", rec.ID, err)
+		return fmt.Errorf("reopen log of container %q: %w", rec.Name(), err)
 	}
 	return nil
 }

@@ -73,14 +73,14 @@ func (g group) removeLeaves() error {
 // # Errors
 //
 // ErrInvalidArgument for amounts that cannot be; ErrNotFound; else the kernel's.
-func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxContainerResources) error {
+func (m *Manager) SetResources(rec state.Sandbox, overhead, resources *runtime.LinuxContainerResources) error {
 	for field, r := range map[string]*runtime.LinuxContainerResources{"overhead": overhead, "resources": resources} {
 		if err := spec.CheckPodAmounts(r); err != nil {
-			return fmt.Errorf("update resources of sandbox %q: %s.%w", id, field, err)
+			return fmt.Errorf("update resources of sandbox %q: %s.%w", rec.Name(), field, err)
 		}
 	}
 	undo := func() error { return nil }
-	_, err := m.records.Update(id, func(r state.Sandbox) (state.Sandbox, error) {
+	_, err := m.records.Update(rec.ID, func(r state.Sandbox) (state.Sandbox, error) {
 		before := Limits(r)
 		if overhead != nil {
 			r.Overhead = state.Resources{Value: overhead}
@@ -99,7 +99,7 @@ func (m *Manager) SetResources(id string, overhead, resources *runtime.LinuxCont
 		return nil
 	}
 	if uerr := undo(); uerr != nil {
-		m.o.Logger.Error("failed to undo change of resources", "sandbox", id, "error", uerr)
+		m.o.Logger.Error("failed to undo change of resources", "sandbox", rec.ID, "error", uerr)
 	}
 	return fmt.Errorf("update resources of sandbox: %w", err)
 }

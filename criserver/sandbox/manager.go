@@ -176,7 +176,7 @@ func (m *Manager) NetNS(id string) (full, path string, err error) {
 		return "", "", err
 	}
 	if rec.Phase != state.Ready {
-		return "", "", fmt.Errorf("sandbox %q is not ready: %w", rec.ID, errdefs.ErrFailedPrecondition)
+		return "", "", fmt.Errorf("sandbox %q is not ready: %w", rec.Name(), errdefs.ErrFailedPrecondition)
 	}
 	s, err := m.Sandbox(rec.ID)
 	if err != nil {

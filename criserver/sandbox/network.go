@@ -8,6 +8,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/trace"
 )
 
 // podNetwork is a sandbox's part of the pod network.
@@ -17,10 +18,12 @@ type podNetwork struct {
 	pins   string // folder of the pinned namespaces
 }
 
-func (n podNetwork) setUp(ctx context.Context, rec state.Sandbox) error {
+func (n podNetwork) setUp(ctx context.Context, rec state.Sandbox) (err error) {
 	if !rec.Network.Up {
 		return nil
 	}
+	ctx, span := trace.Start(ctx, "set up network")
+	defer func() { span.End(err) }()
 	res, err := n.net.Setup(ctx, n.pod(rec))
 	if err != nil {
 		return fmt.Errorf("set up network: %w", err)
@@ -31,10 +34,12 @@ func (n podNetwork) setUp(ctx context.Context, rec state.Sandbox) error {
 	return n.record.setNetwork(state.Network{Up: true, IPs: res.IPs, Interface: res.Interface, Raw: res.Raw})
 }
 
-func (n podNetwork) tearDown(ctx context.Context, rec state.Sandbox) error {
+func (n podNetwork) tearDown(ctx context.Context, rec state.Sandbox) (err error) {
 	if !rec.Network.Up {
 		return nil
 	}
+	ctx, span := trace.Start(ctx, "tear down network")
+	defer func() { span.End(err) }()
 	pod := n.pod(rec)
 	if !netns.Pinned(pod.NetNS) {
 		pod.NetNS = ""

@@ -51,7 +51,7 @@ func newSandbox(m *Manager, id string) *Sandbox {
 // ErrFailedPrecondition if it is not ready.
 func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
 	if shim = s.Shim(); shim == nil || !s.gate.enter() {
-		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.ID, errdefs.ErrFailedPrecondition)
+		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.name(), errdefs.ErrFailedPrecondition)
 	}
 	return shim, sync.OnceFunc(s.gate.leave), nil
 }
@@ -90,13 +90,22 @@ func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 	return ns
 }
 
+// name is what people call the sandbox, for errors.
+func (s *Sandbox) name() string {
+	rec, err := s.record.get()
+	if err != nil {
+		return s.ID
+	}
+	return rec.Name()
+}
+
 // lock takes the right to end the sandbox.
 func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case <-s.ending:
 		return func() { s.ending <- struct{}{} }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.ID, ctx.Err())
+		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.name(), ctx.Err())
 	}
 }
 

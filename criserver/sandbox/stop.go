@@ -56,12 +56,12 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 	}
 	if err := s.gate.close(ctx); err != nil {
 		s.becomeNotReady()
-		return fmt.Errorf("wait for requests in sandbox %q: %w", s.ID, err)
+		return fmt.Errorf("wait for requests in sandbox %q: %w", rec.Name(), err)
 	}
 	if err := end(ctx, s.ID); err != nil {
 		if ctx.Err() != nil {
 			s.becomeNotReady()
-			return fmt.Errorf("end containers of sandbox %q: %w", s.ID, err)
+			return fmt.Errorf("end containers of sandbox %q: %w", rec.Name(), err)
 		}
 		// It is killed with what is left of the shim.
 		s.log.Warn("failed to stop containers", "error", err)
@@ -69,7 +69,7 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 	s.shim.stopWatching()
 	if err := undo(ctx, s.log, s.working()); err != nil {
 		s.becomeNotReady()
-		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
+		return fmt.Errorf("stop sandbox %q: %w", rec.Name(), err)
 	}
 	// The removal of pods is what makes room on a full disk. A server that finds the record as it
 	// was finds nothing of the sandbox, and stops it again.
@@ -78,7 +78,7 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 		s.log.Warn("failed to record that sandbox stopped", "error", unwritten)
 	}
 	if err != nil {
-		return fmt.Errorf("stop sandbox %q: %w", s.ID, err)
+		return fmt.Errorf("stop sandbox %q: %w", rec.Name(), err)
 	}
 	s.log.Info("sandbox stopped")
 	return nil
@@ -92,13 +92,13 @@ func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx co
 			return err
 		}
 		if err := remove(ctx, s.ID); err != nil {
-			return fmt.Errorf("remove containers of sandbox %q: %w", s.ID, err)
+			return fmt.Errorf("remove containers of sandbox %q: %w", rec.Name(), err)
 		}
 		if err := s.Folders.remove(ctx); err != nil {
-			return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
+			return fmt.Errorf("remove sandbox %q: %w", rec.Name(), err)
 		}
 		if err := s.forget(ctx); err != nil {
-			return fmt.Errorf("remove sandbox %q: %w", s.ID, err)
+			return fmt.Errorf("remove sandbox %q: %w", rec.Name(), err)
 		}
 		m.names.Release(name(rec.Config.Value), s.ID)
 		s.log.Info("sandbox removed")

@@ -48,7 +48,7 @@ func (a *criuAPI) CheckpointContainer(ctx context.Context, r *runtime.Checkpoint
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := a.checkContainer(ctx, rec, r); err != nil {
-		return nil, fmt.Errorf("checkpoint container %q: %w", rec.ID, err)
+		return nil, fmt.Errorf("checkpoint container %q: %w", rec.Name(), err)
 	}
 	err = a.checkpoints.Capture(ctx, []string{rec.ID}, func(ctx context.Context, captured []checkpoint.Captured) error {
 		return pack(ctx, captured[0], r.GetLocation())
@@ -92,7 +92,7 @@ func (a *criuAPI) CheckpointPod(ctx context.Context, r *runtime.CheckpointPodReq
 		return nil, err
 	}
 	if err := a.checkpointPod(ctx, rec, r); err != nil {
-		return nil, fmt.Errorf("checkpoint pod %q: %w", rec.ID, err)
+		return nil, fmt.Errorf("checkpoint pod %q: %w", rec.Name(), err)
 	}
 	return &runtime.CheckpointPodResponse{}, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/servermetrics"
+	"github.com/sunaba-project/sunaba/criserver/servertrace"
 	"github.com/sunaba-project/sunaba/host/durable"
 )
 
@@ -87,6 +88,7 @@ func toStatus(err error) error {
 
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	started := time.Now()
+	ctx, span := s.traces.Start(ctx, info.FullMethod)
 	var resp any
 	err := s.admit()
 	if err == nil {
@@ -94,18 +96,24 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	}
 	if err == nil {
 		s.stops.see(ctx, req)
+		s.traces.Describe(span, req)
 		resp, err = handle(ctx, req)
 	}
-	return resp, s.done(ctx, info.FullMethod, started, err)
+	answer := s.done(ctx, info.FullMethod, started, err)
+	servertrace.End(span, resp, answer)
+	return resp, answer
 }
 
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	started := time.Now()
+	ctx, span := s.traces.Start(stream.Context(), info.FullMethod)
 	err := s.admit()
 	if err == nil {
-		err = handle(srv, stream)
+		err = handle(srv, servertrace.Stream(ctx, span, stream))
 	}
-	return s.done(stream.Context(), info.FullMethod, started, err)
+	answer := s.done(ctx, info.FullMethod, started, err)
+	servertrace.End(span, nil, answer)
+	return answer
 }
 
 // done logs and counts a request that ended, and returns what it is answered with.

@@ -75,7 +75,7 @@ func (a *sandboxAPI) UpdatePodSandboxResources(_ context.Context, r *runtime.Upd
 	if err != nil {
 		return nil, err
 	}
-	return &runtime.UpdatePodSandboxResourcesResponse{}, a.sandboxes.SetResources(rec.ID, r.GetOverhead(), r.GetResources())
+	return &runtime.UpdatePodSandboxResourcesResponse{}, a.sandboxes.SetResources(rec, r.GetOverhead(), r.GetResources())
 }
 
 func sandboxState(rec state.Sandbox) runtime.PodSandboxState {

@@ -29,10 +29,12 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/servermetrics"
+	"github.com/sunaba-project/sunaba/criserver/servertrace"
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -57,6 +59,7 @@ type Options struct {
 	Root, State, ImagesDir string
 	Overhead               OverheadOptions
 	Metrics                *servermetrics.Set // nil = nobody collects them
+	Tracer                 trace.Tracer       // nil = requests are not traced
 	Logger                 *slog.Logger
 }
 
@@ -76,6 +79,7 @@ type Server struct {
 	grpc      *grpc.Server
 	service   *service
 	stops     stops
+	traces    servertrace.Requests
 	ready     atomic.Bool
 	overheads *overhead.Watch
 	unwatch   context.CancelFunc
@@ -108,7 +112,8 @@ func New(o Options) *Server {
 	meter := newMeter(o)
 	s := &Server{
 		o: o, overheads: newWatch(o, meter), unwatch: func() {},
-		stops: stops{sandboxes: o.Sandboxes, containers: o.Containers, logger: o.Logger},
+		stops:  stops{sandboxes: o.Sandboxes, containers: o.Containers, logger: o.Logger},
+		traces: servertrace.Requests{Tracer: o.Tracer, Sandboxes: o.Sandboxes, Containers: o.Containers},
 	}
 	s.service = &service{
 		sandboxAPI:   sandboxAPI{sandboxes: o.Sandboxes, containers: o.Containers, meter: meter, overheads: s.overheads},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -18,21 +19,29 @@ type sessionAPI struct {
 }
 
 func (a *sessionAPI) Exec(_ context.Context, r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
-	id, err := a.sessions.Running(r.GetContainerId())
+	rec, err := a.sessions.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	r.ContainerId = id
-	return a.streams.Exec(r)
+	r.ContainerId = rec.ID
+	resp, err := a.streams.Exec(r)
+	if err != nil {
+		return nil, fmt.Errorf("exec in container %q: %w", rec.Name(), err)
+	}
+	return resp, nil
 }
 
 func (a *sessionAPI) Attach(_ context.Context, r *runtime.AttachRequest) (*runtime.AttachResponse, error) {
-	id, err := a.sessions.Running(r.GetContainerId())
+	rec, err := a.sessions.Running(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	r.ContainerId = id
-	return a.streams.Attach(r)
+	r.ContainerId = rec.ID
+	resp, err := a.streams.Attach(r)
+	if err != nil {
+		return nil, fmt.Errorf("attach to container %q: %w", rec.Name(), err)
+	}
+	return resp, nil
 }
 
 func (a *sessionAPI) PortForward(_ context.Context, r *runtime.PortForwardRequest) (*runtime.PortForwardResponse, error) {

@@ -27,7 +27,7 @@ func (a *statsAPI) ContainerStats(ctx context.Context, r *runtime.ContainerStats
 	}
 	stats, err := a.meter.container(ctx, rec)
 	if err != nil {
-		return nil, fmt.Errorf("measure container %q: %w", rec.ID, err)
+		return nil, fmt.Errorf("measure container %q: %w", rec.Name(), err)
 	}
 	return &runtime.ContainerStatsResponse{Stats: stats}, nil
 }
@@ -69,7 +69,7 @@ func (a *statsAPI) PodSandboxStats(ctx context.Context, r *runtime.PodSandboxSta
 	}
 	stats, err := a.pod(ctx, rec)
 	if err != nil {
-		return nil, fmt.Errorf("measure sandbox %q: %w", rec.ID, err)
+		return nil, fmt.Errorf("measure sandbox %q: %w", rec.Name(), err)
 	}
 	return &runtime.PodSandboxStatsResponse{Stats: stats}, nil
 }

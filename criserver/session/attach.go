@@ -26,7 +26,7 @@ func (m *Manager) Attach(ctx context.Context, id string, s Streams) error {
 		return fmt.Errorf("attach: %w", err)
 	}
 	if err := m.attach(ctx, r, s); err != nil {
-		return fmt.Errorf("attach to container %q: %w", r.Record.ID, err)
+		return fmt.Errorf("attach to container %q: %w", r.Record.Name(), err)
 	}
 	return nil
 }

@@ -46,12 +46,12 @@ type Output struct {
 // then, but daemons, which have left both their parent and its session. ErrFailedPrecondition if
 // the container does not run. A command that ends with a code other than 0 is no error.
 func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (Output, error) {
-	if len(cmd) == 0 {
-		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", id, errdefs.ErrInvalidArgument)
-	}
 	r, err := m.containers.Reach(id)
 	if err != nil {
 		return Output{}, fmt.Errorf("exec: %w", err)
+	}
+	if len(cmd) == 0 {
+		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", r.Record.Name(), errdefs.ErrInvalidArgument)
 	}
 	process, err := m.process(r, cmd)
 	if err != nil {
@@ -63,7 +63,7 @@ func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	}
 	out, err := e.run(ctx, r.Bundle, process, timeout)
 	if err != nil {
-		return Output{}, fmt.Errorf("exec in container %q: %w", r.Record.ID, err)
+		return Output{}, fmt.Errorf("exec in container %q: %w", r.Record.Name(), err)
 	}
 	return out, nil
 }

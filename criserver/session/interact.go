@@ -47,7 +47,7 @@ func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) 
 	}
 	code, err := m.interact(ctx, e, r.Bundle, process, s)
 	if err != nil {
-		return 0, fmt.Errorf("exec in container %q: %w", r.Record.ID, err)
+		return 0, fmt.Errorf("exec in container %q: %w", r.Record.Name(), err)
 	}
 	return code, nil
 }

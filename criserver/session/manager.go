@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/criserver/container"
+	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
 // Manager opens sessions in containers.
@@ -36,17 +37,17 @@ func New(containers *container.Manager, log *slog.Logger) *Manager {
 // Close ends the waiting for commands whose clients have left. The commands run on.
 func (m *Manager) Close() { m.cancel() }
 
-// Running returns the full id of a container that runs.
+// Running returns the record of a container that runs.
 //
 // # Errors
 //
 // ErrNotFound; ErrFailedPrecondition if it does not run.
-func (m *Manager) Running(id string) (string, error) {
+func (m *Manager) Running(id string) (state.Container, error) {
 	r, err := m.containers.Reach(id)
 	if err != nil {
-		return "", fmt.Errorf("open session: %w", err)
+		return state.Container{}, fmt.Errorf("open session: %w", err)
 	}
-	return r.Record.ID, nil
+	return r.Record, nil
 }
 
 // process is the container's own process with another command.
@@ -59,7 +60,7 @@ func (m *Manager) process(r container.Running, cmd []string) (*specs.Process, er
 		Process *specs.Process `json:"process"`
 	}
 	if err := json.Unmarshal(data, &s); err != nil || s.Process == nil {
-		return nil, fmt.Errorf("read specification of container %q: %w", r.Record.ID, errors.Join(err, errdefs.ErrDataLoss))
+		return nil, fmt.Errorf("read specification of container %q: %w", r.Record.Name(), errors.Join(err, errdefs.ErrDataLoss))
 	}
 	s.Process.Args, s.Process.Terminal, s.Process.ConsoleSize = cmd, false, nil
 	return s.Process, nil

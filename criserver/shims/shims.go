@@ -32,6 +32,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -116,7 +117,9 @@ func (s *Set) of(pod state.Sandbox) Shims {
 }
 
 // Acquire implements Shims.
-func (s *Set) Acquire(ctx context.Context, pod state.Sandbox) (*client.Client, error) {
+func (s *Set) Acquire(ctx context.Context, pod state.Sandbox) (_ *client.Client, err error) {
+	ctx, span := trace.Start(ctx, "start shim")
+	defer func() { span.End(err) }()
 	return s.of(pod).Acquire(ctx, pod)
 }
 
@@ -126,7 +129,9 @@ func (s *Set) Reacquire(ctx context.Context, pod state.Sandbox) (*client.Client,
 }
 
 // Release implements Shims.
-func (s *Set) Release(ctx context.Context, pod state.Sandbox, shim *client.Client) error {
+func (s *Set) Release(ctx context.Context, pod state.Sandbox, shim *client.Client) (err error) {
+	ctx, span := trace.Start(ctx, "stop shim")
+	defer func() { span.End(err) }()
 	return s.of(pod).Release(ctx, pod, shim)
 }
 

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -186,6 +187,12 @@ type ImageVolume struct {
 	SnapshotKey string        `json:"snapshotKey"`
 	Mounts      []mount.Mount `json:"mounts,omitempty"`
 }
+
+// Name is what people call the container: the name that its client gave it, else its id.
+func (c Container) Name() string { return cmp.Or(c.Config.Value.GetMetadata().GetName(), c.ID) }
+
+// Name is what people call the sandbox: its pod's name, else its id.
+func (s Sandbox) Name() string { return cmp.Or(s.Config.Value.GetMetadata().GetName(), s.ID) }
 
 // Keys are the image store's keys of what a container has of it.
 func (c Container) Keys() []string {

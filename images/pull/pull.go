@@ -21,6 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/images/access"
 	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/disk"
@@ -172,15 +173,19 @@ func fingerprint(c registry.Credentials) string {
 // counted is pull, of which Options.Pulled is told.
 func (p *Puller) counted(ctx context.Context, n reference.Name, handlers variant.Handlers, remote *registry.Repository, m *progress.Meter) (pulled, error) {
 	started := time.Now()
+	ctx, span := trace.Start(ctx, "pull image")
+	span.Text(trace.ImageName, n.Full)
 	var fetched atomic.Int64
 	got, err := p.pull(ctx, n, handlers, remote, m, &fetched)
+	var told error
+	if err != nil && (p.Pulled != nil || span.On()) {
+		told = registry.Describe("pull image", err)
+	}
 	if p.Pulled != nil {
-		var told error
-		if err != nil {
-			told = registry.Describe("pull image", err)
-		}
 		p.Pulled(time.Since(started), fetched.Load(), told)
 	}
+	span.Number(trace.Bytes, fetched.Load())
+	span.End(told)
 	return got, err
 }
 

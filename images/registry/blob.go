@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/host/trace"
 )
 
 // errNoRanges is the end of a part whose server gives only the whole.
@@ -29,6 +31,14 @@ func (r *Repository) Fetch(ctx context.Context, desc ocispec.Descriptor, offset 
 	if data, ok := r.remembered(desc.Digest); ok && offset <= int64(len(data)) {
 		return io.NopCloser(bytes.NewReader(data[offset:])), nil
 	}
+	ctx, span := trace.Start(ctx, "fetch from registry")
+	span.Text(trace.Digest, desc.Digest.String())
+	span.Text("oci.media_type", desc.MediaType)
+	span.Text("server.address", r.domain)
+	return trace.Transfer(span, func() (io.ReadCloser, error) { return r.fetch(ctx, desc, offset) })
+}
+
+func (r *Repository) fetch(ctx context.Context, desc ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	if images.IsManifestType(desc.MediaType) || images.IsIndexType(desc.MediaType) {
 		s := r.newStream(ctx, desc, offset, desc.Size)
 		s.path = "manifests/" + desc.Digest.String()

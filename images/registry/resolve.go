@@ -13,6 +13,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/sunaba-project/sunaba/host/trace"
 )
 
 // maxManifest bounds manifests and indexes, in bytes.
@@ -30,7 +32,10 @@ var acceptManifests = strings.Join([]string{
 // # Errors
 //
 // See Error. An image that is not there is ErrNotFound.
-func (r *Repository) Resolve(ctx context.Context) (ocispec.Descriptor, error) {
+func (r *Repository) Resolve(ctx context.Context) (desc ocispec.Descriptor, err error) {
+	ctx, span := trace.Start(ctx, "resolve reference")
+	span.Text("server.address", r.domain)
+	defer func() { span.End(err) }()
 	for {
 		desc, err := r.resolve(ctx)
 		if err == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/space"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
@@ -110,6 +111,9 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 	if _, done := s.stagedLayer(l.Chain); done || s.Has(ctx, l.Chain) {
 		return nil
 	}
+	ctx, span := trace.Start(ctx, "unpack layer")
+	span.Text(trace.Digest, l.Diff.String())
+	defer func() { span.End(err) }()
 	g := staged{}
 	if g.dir, err = os.MkdirTemp(s.staging.dir, ""); err != nil {
 		return fmt.Errorf("unpack layer %s: %w", l.Diff, space.Explain(s.staging.dir, err))
@@ -148,7 +152,7 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 //
 // ErrFailedPrecondition for a layer that is neither known nor staged;
 // ErrResourceExhausted if the disk is full.
-func (s *Store) Commit(ctx context.Context, layers []Layer) error {
+func (s *Store) Commit(ctx context.Context, layers []Layer) (err error) {
 	ctx = s.quiet(ctx)
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -161,6 +165,9 @@ func (s *Store) Commit(ctx context.Context, layers []Layer) error {
 	if len(todo) == 0 {
 		return nil
 	}
+	ctx, span := trace.Start(ctx, "commit layers")
+	span.Number("sunaba.layers", int64(len(todo)))
+	defer func() { span.End(err) }()
 	if err := s.settle(ctx, todo); err != nil {
 		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
 	}

@@ -16,6 +16,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/agent/outside"
@@ -120,6 +121,8 @@ type Options struct {
 	// Stops calls f with the requests of others to the CRI server that stop what runs, until the
 	// context ends. Nil: they are not known.
 	Stops func(ctx context.Context, f func(outside.Stop))
+	// Tracer records what is done with pods; nil for nobody.
+	Tracer trace.Tracer
 
 	now func() time.Time
 }

@@ -87,8 +87,8 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 		CRI:  o.CRI, Parallel: o.ParallelPulls, Fallback: o.PullFallback, Unreachable: o.Unreachable, Secret: o.Desired.Secret, Now: o.now,
 	})
 	l.worker = worker.New(worker.Options{
-		Text: o.Text,
-		CRI:  o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
+		Text: o.Text, Tracer: o.Tracer,
+		CRI: o.CRI, Volumes: o.Volumes, Images: l.images, Logs: o.Logs, Mark: mark, RecursiveReadOnly: o.Settings.RecursiveReadOnly,
 		UserAgent: o.UserAgent, Tell: l.event, Now: o.now,
 		Go: l.spawn,
 	})

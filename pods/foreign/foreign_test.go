@@ -186,3 +186,38 @@ func TestOnChange(t *testing.T) {
 		t.Errorf("told %d times more, %d subscriptions ended", len(told), f.ended.Load())
 	}
 }
+
+// The class of service is told of a kubelet's pods where their containers' adjustments leave no
+// doubt, and of nobody else's.
+func TestQOSClass(t *testing.T) {
+	kubelet := map[string]string{configSource: "api"}
+	for _, c := range []struct {
+		annotations map[string]string
+		adjustments []int64
+		want        corev1.PodQOSClass
+	}{
+		{kubelet, []int64{1000}, corev1.PodQOSBestEffort},
+		{kubelet, []int64{3, 999}, corev1.PodQOSBurstable},
+		{kubelet, []int64{999}, corev1.PodQOSBurstable},
+		{kubelet, []int64{-997}, ""}, // Guaranteed, or critical
+		{kubelet, []int64{0}, ""},
+		{kubelet, []int64{2}, ""},
+		{kubelet, nil, ""},
+		{nil, []int64{1000}, ""},
+		{map[string]string{translate.RunAnnotation: "x"}, []int64{1000}, ""},
+	} {
+		f := &fake{status: map[string]*runtime.PodSandboxStatusResponse{}}
+		var containers []*runtime.ContainerStatus
+		for i, adjustment := range c.adjustments {
+			containers = append(containers, &runtime.ContainerStatus{
+				Metadata:  &runtime.ContainerMetadata{Name: fmt.Sprint("c", i)},
+				Resources: &runtime.ContainerResources{Linux: &runtime.LinuxContainerResources{OomScoreAdj: adjustment}},
+			})
+		}
+		f.add("s", "pod", 1, true, c.annotations, containers...)
+		pods, err := New(Options{CRI: f, Class: func(string) string { return "" }}).Pods(t.Context())
+		if err != nil || len(pods) != 1 || pods[0].Status.QOSClass != c.want {
+			t.Errorf("%v: %+v, %v, want %q", c, pods, err, c.want)
+		}
+	}
+}

@@ -55,11 +55,34 @@ func (v *View) pod(r *runtime.PodSandboxStatusResponse) *corev1.Pod {
 		}
 	}
 	judge(&p.Status, ready)
+	if Made(s.GetAnnotations()) == ByKubelet {
+		p.Status.QOSClass = qos(r.GetContainersStatuses())
+	}
 	return p
 }
 
 // Is says whether a pod is one of a View: those have no restart policy, which all of manifests have.
 func Is(p *corev1.Pod) bool { return p.Spec.RestartPolicy == "" }
+
+// qos is the class of service of a kubelet's pod, by the OOM score adjustments that a kubelet gives
+// containers of a class (pkg/kubelet/qos); "" where it is not certain: a critical pod of any class
+// has that of Guaranteed.
+func qos(containers []*runtime.ContainerStatus) corev1.PodQOSClass {
+	const leastBurstable, bestEffort = 3, 1000
+	for _, c := range containers {
+		linux := c.GetResources().GetLinux()
+		if linux == nil {
+			continue
+		}
+		switch adjustment := linux.GetOomScoreAdj(); {
+		case adjustment == bestEffort:
+			return corev1.PodQOSBestEffort
+		case adjustment >= leastBurstable && adjustment < bestEffort:
+			return corev1.PodQOSBurstable
+		}
+	}
+	return ""
+}
 
 func namespaces(s *runtime.PodSandboxStatus) *runtime.NamespaceOption {
 	return s.GetLinux().GetNamespaces().GetOptions()

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/api"
 )
@@ -210,6 +211,8 @@ func (c *Connection) repeat(ctx context.Context, service, method string, req, re
 // once is ask, and says whether the answer was lost with the connection. A shim that hangs, or was
 // stopped, holds nothing up longer than the call may take.
 func (c *Connection) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
+	ctx, span := trace.Call(ctx, "ttrpc", service, method)
+	defer func() { span.End(err) }()
 	within, cancel := ctx, context.CancelFunc(func() {})
 	limit, asked := answerLimit(method), time.Now()
 	if limit > 0 {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,8 +18,9 @@ import (
 
 // texts takes note of every text for people that a node answers with and that is worded badly.
 type texts struct {
-	mu  sync.Mutex
-	bad []string
+	mu    sync.Mutex
+	bad   []string
+	named []string // ids of pods and containers that were made, and have names
 }
 
 // classWords are those of the classes that a code tells already.
@@ -60,16 +62,49 @@ func subject(part string) string {
 }
 
 func (t *texts) hear(where string, code codes.Code, text string) {
-	if err := Worded(code, text); err != nil {
+	if err := errors.Join(Worded(code, text), t.unnamed(code, text)); err != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.bad = append(t.bad, fmt.Sprintf("%s: %v: %s: %s", where, err, code, text))
 	}
 }
 
+// name notes the id of what has a name.
+func (t *texts) name(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id != "" {
+		t.named = append(t.named, id)
+	}
+}
+
+// unnamed says of a text whose subject exists that it has an id where people have a name. Those of
+// what is removed, and of who has a name that is wanted, are all that is known.
+func (t *texts) unnamed(code codes.Code, text string) error {
+	if code == codes.NotFound || code == codes.AlreadyExists {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range t.named {
+		for _, noun := range []string{"container", "sandbox", "pod"} { // a path has ids too
+			if strings.Contains(text, noun+" "+strconv.Quote(id)) {
+				return fmt.Errorf("it calls a %s by its id", noun)
+			}
+		}
+	}
+	return nil
+}
+
 // intercept hears the errors of requests, and the message of a container that failed to start.
 func (t *texts) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, conn, options...)
+	switch r := reply.(type) {
+	case *runtime.RunPodSandboxResponse:
+		t.name(r.GetPodSandboxId())
+	case *runtime.CreateContainerResponse:
+		t.name(r.GetContainerId())
+	}
 	if ctx.Err() == nil && err != nil { // otherwise the client itself may have made it
 		t.hear(method, status.Code(err), status.Convert(err).Message())
 	}

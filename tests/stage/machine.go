@@ -55,8 +55,14 @@ func (w *World) NodeDir(t *testing.T) string {
 // TOML tables of its configuration; more is added to the [network] table.
 func (w *World) Start(t *testing.T, dir, tables string, more ...string) Machine {
 	t.Helper()
+	return w.StartIn(t, nil, dir, tables, more...)
+}
+
+// StartIn is Start with variables of the daemon's environment.
+func (w *World) StartIn(t *testing.T, env []string, dir, tables string, more ...string) Machine {
+	t.Helper()
 	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n%s\n%s", node.Driver(), filepath.Join(dir, "cni"), strings.Join(more, "\n"), tables)
-	watched, err := node.StartWatched(t.Context(), node.Options{Bin: w.Bin, Dir: dir, Config: config})
+	watched, err := node.StartWatched(t.Context(), node.Options{Bin: w.Bin, Dir: dir, Config: config, Env: env})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package classes
 
 import (
 	"context"
-	"debug/buildinfo"
 	"fmt"
 	"io"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/ociruntime"
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -66,7 +66,7 @@ func (h *Handler) Examine(ctx context.Context, shim string) {
 
 // wasmEngine reads from the shim's program which engine it was built with.
 func wasmEngine(shim string) (string, error) {
-	info, err := buildinfo.ReadFile(shim)
+	info, err := binfmt.GoModules(shim)
 	if err != nil {
 		return "", fmt.Errorf("read the shim's build: %w", err)
 	}

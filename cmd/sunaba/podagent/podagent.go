@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/server"
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/host/systemd/logind"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/pods/agent"
 	"github.com/sunaba-project/sunaba/pods/agent/gauges"
 	"github.com/sunaba-project/sunaba/pods/agent/node"
@@ -66,6 +67,8 @@ type Options struct {
 	CRI                       server.Local
 	// Stops are the requests of other processes to the CRI server that stop what runs.
 	Stops func(context.Context, func(server.Stop))
+	// Tracer records what the agent does with pods; nil for nobody.
+	Tracer trace.Tracer
 	// Network watches what makes the network ready; nil if nothing does.
 	Network  network.Watched
 	Cgroups  Cgroups
@@ -196,7 +199,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		ImageGC: removal, ImageBudget: o.ImageBudget,
 		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
-		Eviction: eviction, Shutdown: graces, Changed: o.Changed, Logger: o.Logger,
+		Eviction: eviction, Shutdown: graces, Changed: o.Changed, Tracer: o.Tracer, Logger: o.Logger,
 		Stops: func(ctx context.Context, f func(outside.Stop)) {
 			o.Stops(ctx, func(s server.Stop) {
 				f(outside.Stop{

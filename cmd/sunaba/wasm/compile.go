@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
+	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
@@ -37,7 +37,7 @@ type Node struct {
 // ErrFailedPrecondition.
 func (n Node) Check() error {
 	own, ok := debug.ReadBuildInfo()
-	theirs, err := buildinfo.ReadFile(n.Shim)
+	theirs, err := binfmt.GoModules(n.Shim)
 	if err != nil || !ok {
 		return nil // stripped of what would tell
 	}

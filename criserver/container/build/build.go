@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/annotation"
@@ -133,7 +134,9 @@ func (b *builder) rootfs(ctx context.Context, in *spec.Input) error {
 	return nil
 }
 
-func (b *builder) prepare(ctx context.Context) ([]snapshot.Mount, error) {
+func (b *builder) prepare(ctx context.Context) (_ []snapshot.Mount, err error) {
+	ctx, span := trace.Start(ctx, "prepare root filesystem")
+	defer func() { span.End(err) }()
 	ids := spec.UserNamespace(b.Pod.Config.Value)
 	if ids == nil {
 		return b.o.Images.PrepareRootFS(ctx, b.rec.SnapshotKey, b.Image)

@@ -170,10 +170,10 @@ func (s *Server) Stop() {
 // connected yet.
 func (s *Server) Exec(r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
 	if len(r.GetCmd()) == 0 {
-		return nil, fmt.Errorf("exec in container %q: the command is empty: %w", r.GetContainerId(), errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the command is empty: %w", errdefs.ErrInvalidArgument)
 	}
 	if err := checkStreams(r); err != nil {
-		return nil, fmt.Errorf("exec in container %q: %w", r.GetContainerId(), err)
+		return nil, err
 	}
 	at, err := s.keep("exec", r)
 	return &runtime.ExecResponse{Url: at}, err
@@ -186,7 +186,7 @@ func (s *Server) Exec(r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
 // As Exec.
 func (s *Server) Attach(r *runtime.AttachRequest) (*runtime.AttachResponse, error) {
 	if err := checkStreams(r); err != nil {
-		return nil, fmt.Errorf("attach to container %q: %w", r.GetContainerId(), err)
+		return nil, err
 	}
 	at, err := s.keep("attach", r)
 	return &runtime.AttachResponse{Url: at}, err

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/pods/agent/images"
 	"github.com/sunaba-project/sunaba/pods/agent/logs"
 	"github.com/sunaba-project/sunaba/pods/cycle"
@@ -70,6 +71,8 @@ type Options struct {
 	Now func() time.Time
 	// Text is how people read an error of the server; nil is the error's own.
 	Text func(error) string
+	// Tracer records each job; nil for nobody.
+	Tracer trace.Tracer
 }
 
 // Job is an action with what a worker needs to know of its pod. Nothing in it changes.
@@ -118,36 +121,56 @@ func New(o Options) *Worker {
 // Do executes a job and answers how it ended.
 func (w *Worker) Do(ctx context.Context, j Job) Done {
 	d := Done{Result: cycle.Result{Action: j.Action}, Asked: j.Asked}
-	var err error
+	ctx, span := w.startSpan(ctx, j)
+	err := w.do(ctx, j, &d)
+	span.End(err)
+	d.At = w.o.Now()
+	w.judge(&d, err)
+	return d
+}
+
+// startSpan starts the span of a job, with the names of what it is about.
+func (w *Worker) startSpan(ctx context.Context, j Job) (context.Context, trace.Span) {
+	if w.o.Tracer == nil {
+		return ctx, trace.Span{}
+	}
+	ctx, span := trace.Root(ctx, w.o.Tracer, "pods/"+string(j.Verb), trace.Internal, nil)
+	span.Text(trace.PodName, j.Pod.Name)
+	span.Text(trace.PodNamespace, j.Pod.Namespace)
+	span.Text(trace.PodUID, string(j.Pod.UID))
+	span.Text(trace.ContainerName, j.Container)
+	span.Text(trace.Handler, j.Handler)
+	return ctx, span
+}
+
+func (w *Worker) do(ctx context.Context, j Job, d *Done) (err error) {
 	switch j.Verb {
 	case cycle.SetUpVolumes:
 		err = w.setUpVolumes(ctx, j)
 	case cycle.RunSandbox:
-		err = w.runSandbox(ctx, j, &d)
+		err = w.runSandbox(ctx, j, d)
 	case cycle.StopSandbox:
 		_, err = w.o.CRI.StopPodSandbox(ctx, &runtime.StopPodSandboxRequest{PodSandboxId: j.ID})
-		err = w.look(ctx, j.ID, &d, err)
+		err = w.look(ctx, j.ID, d, err)
 	case cycle.RemoveSandbox:
-		err = w.removeSandbox(ctx, j, &d)
+		err = w.removeSandbox(ctx, j, d)
 	case cycle.StartContainer:
-		err = w.startContainer(ctx, j, &d)
+		err = w.startContainer(ctx, j, d)
 	case cycle.PullImage:
 		_, err = w.image(ctx, j)
 	case cycle.RunPostStart, cycle.RunPreStop:
 		err = w.hook(ctx, j)
 	case cycle.StopContainer:
 		_, err = w.o.CRI.StopContainer(ctx, &runtime.StopContainerRequest{ContainerId: j.ID, Timeout: int64((j.Grace + time.Second - 1) / time.Second)})
-		err = w.look(ctx, j.SandboxID, &d, err)
+		err = w.look(ctx, j.SandboxID, d, err)
 	case cycle.RemoveContainer:
-		err = w.removeContainer(ctx, j, &d)
+		err = w.removeContainer(ctx, j, d)
 	case cycle.TearDown:
 		err = w.tearDown(j)
 	default:
 		err = fmt.Errorf("execute action %q: it is not known: %w", j.Verb, errdefs.ErrNotImplemented)
 	}
-	d.At = w.o.Now()
-	w.judge(&d, err)
-	return d
+	return err
 }
 
 // judge puts an error into the words of a result.

@@ -186,3 +186,26 @@ func TestOtherKinds(t *testing.T) {
 		})
 	}
 }
+
+// The class of service of a pod that others made stands there only where it is known.
+func TestQOSClassOfOthersPods(t *testing.T) {
+	for _, c := range []struct {
+		policy corev1.RestartPolicy
+		class  corev1.PodQOSClass
+		want   string
+	}{
+		{"", "", ""}, {"", corev1.PodQOSBurstable, "Burstable"}, {corev1.RestartPolicyAlways, "", "BestEffort"}, {corev1.RestartPolicyAlways, corev1.PodQOSGuaranteed, "Guaranteed"},
+	} {
+		var pod corev1.Pod
+		pod.Spec.RestartPolicy, pod.Status.QOSClass = c.policy, c.class
+		var out strings.Builder
+		if err := Pod(&out, api.Description{Pod: &pod}, clock(), true); err != nil {
+			t.Fatal(err)
+		}
+		_, got, found := strings.Cut(out.String(), "QoS Class:")
+		got, _, _ = strings.Cut(got, "\n")
+		if found != (c.want != "") || strings.TrimSpace(got) != c.want {
+			t.Errorf("%v: %q", c, out.String())
+		}
+	}
+}

@@ -49,7 +49,9 @@ func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool, notes
 		}
 	}
 	volumes(w, p.Spec.Volumes)
-	w.line(0, "QoS Class:\t%s", string(cmp.Or(p.Status.QOSClass, runtimeclass.QOS(p))))
+	if class := qosClass(p); class != "" {
+		w.line(0, "QoS Class:\t%s", string(class))
+	}
 	w.pairs("Node-Selectors", p.Spec.NodeSelector)
 	tolerations(w, p.Spec.Tolerations)
 	if len(p.Spec.Overhead) > 0 {
@@ -62,6 +64,15 @@ func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool, notes
 		return err
 	}
 	return events(out, d.Events, now)
+}
+
+// qosClass is a pod's class of service, "" if it is not known: what is shown of a sandbox that others
+// made has neither requests nor limits, and no restart policy, which every Pod has.
+func qosClass(p *corev1.Pod) corev1.PodQOSClass {
+	if p.Status.QOSClass == "" && p.Spec.RestartPolicy != "" {
+		return runtimeclass.QOS(p)
+	}
+	return p.Status.QOSClass
 }
 
 // head writes what stands before the containers.
