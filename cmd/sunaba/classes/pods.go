@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/server"
 )
 
@@ -17,16 +18,9 @@ type Pod struct {
 	Info server.PodInfo
 }
 
-// CRI is what is asked for pods: a client of criserver/client, or the server of this process. Errors
-// have the classes of errdefs.
-type CRI interface {
-	ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error)
-	PodSandboxStatus(context.Context, *runtime.PodSandboxStatusRequest) (*runtime.PodSandboxStatusResponse, error)
-}
-
 // Pods asks for all ready sandboxes, of which there may be none: never nil. One that is removed
 // meanwhile is left out.
-func Pods(ctx context.Context, c CRI) ([]Pod, error) {
+func Pods(ctx context.Context, c client.Sandboxes) ([]Pod, error) {
 	list, err := c.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
 		State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
 	}})
@@ -48,7 +42,7 @@ func Pods(ctx context.Context, c CRI) ([]Pod, error) {
 }
 
 // Info asks what the server tells of one sandbox, its overhead measured now.
-func Info(ctx context.Context, c CRI, id string) (server.PodInfo, error) {
+func Info(ctx context.Context, c client.Sandboxes, id string) (server.PodInfo, error) {
 	var info server.PodInfo
 	status, err := c.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	imageview "github.com/sunaba-project/sunaba/cmd/sunaba/images"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/top"
+	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/pods/api"
@@ -32,7 +33,7 @@ import (
 
 // CRI is what is asked of the server of this process.
 type CRI interface {
-	top.CRI
+	client.Sandboxes
 	Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error)
 	ImageFsInfo(context.Context, *runtime.ImageFsInfoRequest) (*runtime.ImageFsInfoResponse, error)
 }
@@ -137,7 +138,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// conditions are a node's. Only Ready is one that should hold.
+// conditions are a node's, Ready first: it is the only one that should hold.
 func conditions(all []corev1.NodeCondition) (list []page.Condition) {
 	for _, c := range all {
 		status := strings.ToLower(string(c.Status))
@@ -145,13 +146,18 @@ func conditions(all []corev1.NodeCondition) (list []page.Condition) {
 			status = yesNo(c.Status == corev1.ConditionTrue)
 		}
 		out := page.Condition{Type: string(c.Type), Status: status, Good: c.Status == corev1.ConditionFalse}
-		if c.Type == corev1.NodeReady {
+		ready := c.Type == corev1.NodeReady
+		if ready {
 			out.Good = c.Status == corev1.ConditionTrue
 		}
 		if !out.Good {
 			out.Message = c.Message
 		}
-		list = append(list, out)
+		if ready {
+			list = slices.Insert(list, 0, out)
+		} else {
+			list = append(list, out)
+		}
 	}
 	return list
 }

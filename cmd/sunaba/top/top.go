@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
+	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 )
 
@@ -54,15 +55,8 @@ const (
 	eol   = "\x1b[K"
 )
 
-// CRI is what is asked for figures, as classes.CRI.
-type CRI interface {
-	classes.CRI
-	ListPodSandboxStats(context.Context, *runtime.ListPodSandboxStatsRequest) (*runtime.ListPodSandboxStatsResponse, error)
-	ListContainers(context.Context, *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error)
-}
-
 // Run shows the table until ctx ends, or once.
-func Run(ctx context.Context, c CRI, o Options) error {
+func Run(ctx context.Context, c client.Sandboxes, o Options) error {
 	meter := NewMeter()
 	if o.Lines == nil {
 		// One table needs two samples for its CPU column.
@@ -110,7 +104,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Read asks the server for all pods. Those that cost most come first.
-func Read(ctx context.Context, c CRI, meter *Meter) ([]Row, error) {
+func Read(ctx context.Context, c client.Sandboxes, meter *Meter) ([]Row, error) {
 	pods, err := classes.Pods(ctx, c)
 	if err != nil {
 		return nil, err

@@ -301,7 +301,7 @@ function showNode(s) {
     text(div.lastChild.lastChild, f[2]);
   });
   const health = n.conditions.map(c => [c.type + ": " + c.status, c.good ? "fine" : "failing", c.message]).concat(
-    n.handlers.map(h => ["Handler " + h.name + (h.default ? " (default)" : "") + (h.version ? ": " + h.version : ""), h.problem ? "failing" : "over", h.problem]));
+    n.handlers.map(h => ["Handler " + h.name + (h.default ? " (default)" : "") + (h.version ? ", with " + h.version : ""), h.problem ? "failing" : "over", h.problem]));
   fill($("health"), health, h => h[0], () => {
     const li = document.createElement("li");
     add(li, "span", "", "chip");
