@@ -1,8 +1,10 @@
 package statuspage
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
@@ -32,7 +34,8 @@ type rig struct {
 	manifests string
 }
 
-func start(t *testing.T) *rig {
+// start starts both; without manifests the server runs no pods of its own.
+func start(t *testing.T, manifests bool) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp(world.folder, "node-")
 	if err != nil {
@@ -47,9 +50,10 @@ func start(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.url = fmt.Sprintf("http://127.0.0.1:%d/", port)
-	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n[page]\naddress = \"127.0.0.1:%d\"\n"+
-		"[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\nlogind_drop_in = false\n",
-		node.Driver(), filepath.Join(dir, "cni"), port, r.manifests, filepath.Join(dir, "pod-logs"))
+	config := fmt.Sprintf("cgroup_driver = %q\n[network]\nconf_dir = %q\n[page]\naddress = \"127.0.0.1:%d\"\n", node.Driver(), filepath.Join(dir, "cni"), port)
+	if manifests {
+		config += fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\nlogind_drop_in = false\n", r.manifests, filepath.Join(dir, "pod-logs"))
+	}
 	if r.Watched, err = node.StartWatched(t.Context(), node.Options{Bin: filepath.Join(world.folder, "bin"), Dir: dir, Config: config}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +63,9 @@ func start(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
-	r.browser = startBrowser(t)
+	if manifests {
+		r.browser = startBrowser(t)
+	}
 	return r
 }
 
@@ -106,7 +112,7 @@ func cells(name string) string { return fmt.Sprintf(cellsOf, name) }
 // The page in the order in which somebody would use it. One test, because starts of a server, of
 // pods and of a browser take the most time.
 func TestPage(t *testing.T) {
-	r := start(t)
+	r := start(t, true)
 	r.put(t, "shop.yaml")
 	r.view(1200, 1060, false)
 	r.do(nil, "open", "url", r.url)
@@ -283,8 +289,9 @@ func (r *rig) keyboard(t *testing.T) {
 	r.quiet()
 }
 
-// No environment and no annotation is sent, and the stream is for the page alone.
-func (r *rig) secrets(t *testing.T) {
+// state is what a new client of the stream gets first.
+func (r *rig) state(t *testing.T) string {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"events", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -294,19 +301,47 @@ func (r *rig) secrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	data := make([]byte, 0, 1<<20)
-	for !bytes.Contains(data, []byte("\n\n")) || !bytes.Contains(data, []byte("event: state")) {
-		part := make([]byte, 64<<10)
-		n, err := resp.Body.Read(part)
+	for lines := bufio.NewReader(resp.Body); ; {
+		line, err := lines.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
 		}
-		data = append(data, part[:n]...)
+		if data, found := strings.CutPrefix(line, "data: {"); found {
+			return "{" + data
+		}
 	}
+}
+
+// No environment and no annotation is sent, and the stream is for the page alone.
+func (r *rig) secrets(t *testing.T) {
+	data := r.state(t)
 	for _, secret := range []string{"secret-of-the-environment", "annotation-that-is-not-shown", "TOKEN"} {
-		if bytes.Contains(data, []byte(secret)) || strings.Contains(r.text("document.documentElement.outerHTML"), secret) {
+		if strings.Contains(data, secret) || strings.Contains(r.text("document.documentElement.outerHTML"), secret) {
 			t.Errorf("the page has %q", secret)
 		}
+	}
+}
+
+// run runs a pod with one container, as crictl does.
+func (r *rig) run(t *testing.T, config *runtime.PodSandboxConfig, name string) {
+	t.Helper()
+	image := world.registry.Host + "/shop/web:v1"
+	if _, err := r.PullImage(t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: image}}); err != nil {
+		t.Fatal(err)
+	}
+	started, err := r.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Ran(started.GetPodSandboxId())
+	container := node.ContainerConfig(image)
+	container.Metadata.Name, container.Command, container.LogPath = name, []string{"sh", "-c", "while :; do usleep 500000; done"}, ""
+	id, _, err := r.Create(t.Context(), started.GetPodSandboxId(), config, container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.StartContainer(t.Context(), &runtime.StartContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -315,20 +350,7 @@ func (r *rig) hostile(t *testing.T) {
 	const markup = `"><img src=x onerror="window.owned=1"><script>window.owned=1`
 	config := r.PodConfig("<b>space", markup)
 	config.Metadata.Uid, config.LogDirectory, config.Hostname = "<i>uid", filepath.Join(r.Logs, "hostile"), "hostile"
-	started, err := r.RunPodSandbox(t.Context(), &runtime.RunPodSandboxRequest{Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Ran(started.GetPodSandboxId())
-	container := node.ContainerConfig(world.registry.Host + "/shop/web:v1")
-	container.Metadata.Name, container.Command, container.LogPath = "<svg onload=owned=1>", []string{"sh", "-c", "while :; do usleep 500000; done"}, ""
-	id, _, err := r.Create(t.Context(), started.GetPodSandboxId(), config, container)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.StartContainer(t.Context(), &runtime.StartContainerRequest{ContainerId: id}); err != nil {
-		t.Fatal(err)
-	}
+	r.run(t, config, "<svg onload=owned=1>")
 	r.put(t, "hostile.yaml")
 	r.until("the hostile pod as text", cells(markup)+`.includes("<b>space") && `+cells(markup)+`.includes("<svg onload=owned=1>: Running") && `+cells(markup)+`.includes("|runc|Running|1/1|")`)
 	r.until("the hostile image as text, among pods and events", cells("hostile-image")+`.includes("<img/src=x/onerror=owned=1>") && document.getElementById("events").textContent.includes("<img/src=x/onerror=owned=1>")`)
@@ -380,4 +402,36 @@ func (r *rig) withoutScript(t *testing.T) {
 	r.do(nil, "open", "url", r.url)
 	has(t, r.tree(), "StaticText", "This page needs JavaScript")
 	r.do(nil, "scripts", "off", false)
+}
+
+// A server without manifests shows the pods of clients of the CRI.
+func TestWithoutManifests(t *testing.T) {
+	r := start(t, false)
+	r.run(t, r.PodConfig("default", "by-crictl"), "c")
+	var got struct {
+		State struct {
+			Node struct {
+				Name       string
+				Manifests  bool
+				Conditions []struct{ Good bool }
+			}
+			Pods []struct {
+				Name, Handler, Status, Tone string
+				Use                         *struct{ MemoryBytes, MeasuredBytes uint64 }
+			}
+			Images   []struct{ Name string }
+			Problems []string
+		}
+	}
+	data := r.state(t)
+	if err := json.Unmarshal([]byte(data), &got); err != nil {
+		t.Fatal(err)
+	}
+	s := got.State
+	if s.Node.Name == "" || s.Node.Manifests || len(s.Node.Conditions) != 2 || !s.Node.Conditions[1].Good || len(s.Images) != 1 || len(s.Problems) > 0 || len(s.Pods) != 1 {
+		t.Fatal(data)
+	}
+	if p := s.Pods[0]; p.Name != "by-crictl" || p.Handler != "runc" || p.Status != "Running" || p.Tone != "fine" || p.Use == nil || p.Use.MeasuredBytes == 0 || p.Use.MemoryBytes <= p.Use.MeasuredBytes {
+		t.Error(data)
+	}
 }

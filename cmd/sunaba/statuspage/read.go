@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/platforms"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
@@ -27,6 +28,7 @@ import (
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/cycle"
+	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/page"
 	"github.com/sunaba-project/sunaba/version"
 )
@@ -80,7 +82,7 @@ func (r *Reader) Read(ctx context.Context) page.State {
 	rows, err := top.Read(ctx, r.o.CRI, r.meter)
 	failed(err)
 	r.last = time.Now()
-	s.Pods = pods(r.o.Agent.Pods(), rows, r.last)
+	s.Pods = pods(r.o.Agent.Pods(), rows, r.handlers(s.Node.Handlers), r.last)
 	all, err := r.o.Images(ctx)
 	if err != nil {
 		failed(fmt.Errorf("list images: %w", err))
@@ -162,8 +164,24 @@ func conditions(all []corev1.NodeCondition) (list []page.Condition) {
 	return list
 }
 
-// pods are all pods, with the figures of those that run.
-func pods(all []*corev1.Pod, rows []top.Row, now time.Time) []page.Pod {
+// handlers are the handlers of RuntimeClasses by name, the default one by "".
+func (r *Reader) handlers(all []page.Handler) map[string]string {
+	of := map[string]string{}
+	for _, o := range r.o.Agent.Objects(manifest.KindRuntimeClass) {
+		if c, ok := o.(*nodev1.RuntimeClass); ok {
+			of[c.Name] = c.Handler
+		}
+	}
+	for _, h := range all {
+		if h.Default {
+			of[""] = h.Name
+		}
+	}
+	return of
+}
+
+// pods are all pods, with the figures of those that run. handlers are those of the others.
+func pods(all []*corev1.Pod, rows []top.Row, handlers map[string]string, now time.Time) []page.Pod {
 	used := map[string]*top.Row{}
 	for i := range rows {
 		used[id(rows[i].Namespace, rows[i].Name, rows[i].UID)] = &rows[i]
@@ -171,9 +189,11 @@ func pods(all []*corev1.Pod, rows []top.Row, now time.Time) []page.Pod {
 	var list []page.Pod
 	for _, p := range all {
 		out := page.Pod{ID: id(p.Namespace, p.Name, string(p.UID)), Namespace: p.Namespace, Name: p.Name, Created: p.CreationTimestamp.UnixMilli()}
+		class := ""
 		if p.Spec.RuntimeClassName != nil {
-			out.Handler = *p.Spec.RuntimeClassName // until it runs, and tells its handler
+			class = *p.Spec.RuntimeClassName
 		}
+		out.Handler = cmp.Or(handlers[class], class)
 		out.Ready, out.Status, out.Restarts = cycle.Columns(p, now)
 		out.Tone = tone(p, out.Status)
 		if u := used[out.ID]; u != nil {

@@ -11,11 +11,13 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/page"
 )
 
@@ -30,10 +32,13 @@ func (a agent) Manifests() []api.Manifest {
 }
 
 func (a agent) Objects(kind string) []metav1.Object {
-	if kind != api.KindNode || a.node == nil {
-		return nil
+	switch {
+	case kind == manifest.KindRuntimeClass:
+		return []metav1.Object{&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "later"}, Handler: "wasm"}}
+	case kind == api.KindNode && a.node != nil:
+		return []metav1.Object{a.node}
 	}
-	return []metav1.Object{a.node}
+	return nil
 }
 
 func (a agent) Pods() []*corev1.Pod {
@@ -54,7 +59,9 @@ func (a agent) Pods() []*corev1.Pod {
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}},
 		},
 	}
-	return []*corev1.Pod{running, failing}
+	later := "later"
+	pending := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web3", UID: "u3"}, Spec: corev1.PodSpec{RuntimeClassName: &later}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
+	return []*corev1.Pod{running, failing, pending}
 }
 
 func (a agent) Events() []*corev1.Event {
@@ -149,7 +156,10 @@ func TestRead(t *testing.T) {
 	if got := s.Pods[0]; !reflect.DeepEqual(got, web) {
 		t.Errorf("pod %+v %+v, want %+v", got, got.Use, web)
 	}
-	if got := s.Pods[1]; got.Tone != page.Failing || got.Use != nil || got.Status != "ImagePullBackOff" || got.Containers[0].State != "ImagePullBackOff" {
+	if got := s.Pods[1]; got.Tone != page.Failing || got.Use != nil || got.Status != "ImagePullBackOff" || got.Containers[0].State != "ImagePullBackOff" || got.Handler != "runc" {
+		t.Errorf("pod %+v", got)
+	}
+	if got := s.Pods[2]; got.Tone != page.Waiting || got.Handler != "wasm" {
 		t.Errorf("pod %+v", got)
 	}
 	if len(s.Images) != 2 || len(s.Images[0].Variants) != 2 || s.Images[0].Name != "r/app:1" || s.Images[0].Variants[0].Platform != "linux/amd64" ||
@@ -170,7 +180,7 @@ func TestReadProblems(t *testing.T) {
 			t.Errorf("problems %q lack %q", all, want)
 		}
 	}
-	if len(s.Pods) != 2 || len(s.Events) != 3 || s.Node.Name == "" {
+	if len(s.Pods) != 3 || len(s.Events) != 3 || s.Node.Name == "" {
 		t.Errorf("%d pods, %d events of node %q", len(s.Pods), len(s.Events), s.Node.Name)
 	}
 }
