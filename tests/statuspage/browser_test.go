@@ -97,13 +97,46 @@ func (b *browser) text(js string) (out string) {
 	return out
 }
 
+// within says whether an expression holds within so many seconds.
+func (b *browser) within(seconds int, js string) bool {
+	b.t.Helper()
+	return b.text(fmt.Sprintf(`(async () => { for (const end = Date.now() + %d000; Date.now() < end; await new Promise(r => setTimeout(r, 40))) if (%s) return "yes"; return "no" })()`, seconds, js)) == "yes"
+}
+
 // until waits for an expression to hold.
 func (b *browser) until(what, js string) {
 	b.t.Helper()
-	if b.text(`(async () => { for (const end = Date.now() + 25000; Date.now() < end; await new Promise(r => setTimeout(r, 40))) if (`+js+`) return "yes"; return "no" })()`) == "yes" {
-		return
+	if !b.within(25, js) {
+		b.t.Fatalf("not in time: %s\n%s\nthe console said %q", what, b.text("document.body.innerText"), b.console())
 	}
-	b.t.Fatalf("not in time: %s\n%s", what, b.text("document.body.innerText"))
+}
+
+// changed is what Chromium says of requests that it ends because an address of the machine has come or
+// gone, as when the first pod gets its network.
+const changed = "net::ERR_NETWORK_CHANGED"
+
+// open opens a page and waits until an expression holds. A page of which a file was not loaded because
+// addresses of the machine changed is opened again, as a person would.
+func (b *browser) open(url, js string) {
+	b.t.Helper()
+	for range 5 {
+		b.do(nil, "open", "url", url)
+		if b.within(5, js) {
+			return
+		}
+		if said := b.console(); !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, changed) }) {
+			b.t.Logf("the console said %q", said)
+			break
+		}
+	}
+	b.until("the page "+url, js)
+}
+
+// console is what was said since it was asked last.
+func (b *browser) console() (said []string) {
+	b.t.Helper()
+	b.do(&said, "log")
+	return said
 }
 
 // key presses keys, one after another.
@@ -123,9 +156,8 @@ func (b *browser) view(width, height int, dark bool) {
 // there.
 func (b *browser) quiet(excuse ...string) {
 	b.t.Helper()
-	var said []string
-	b.do(&said, "log")
-	for _, line := range said {
+	excuse = append(excuse, changed)
+	for _, line := range b.console() {
 		if !slices.ContainsFunc(excuse, func(e string) bool { return strings.Contains(line, e) }) {
 			b.t.Errorf("the console says %s", line)
 		}

@@ -115,8 +115,7 @@ func TestPage(t *testing.T) {
 	r := start(t, true)
 	r.put(t, "shop.yaml")
 	r.view(1200, 1060, false)
-	r.do(nil, "open", "url", r.url)
-	r.until("a connection", `document.getElementById("connection").textContent === "Live"`)
+	r.open(r.url, `document.getElementById("connection").textContent === "Live"`)
 	r.until("the pods of the manifest, with figures", cells("catalog")+`.match(/\|wasm\|Running\|1\/1\|0\|\d+s\|\d+\.\d{3}\|\d+\.\d [KM]iB$/) && `+
 		cells("web")+`.match(/\|runc\|Running\|1\/1\|0\|\d+s\|\d+\.\d{3}\|\d+\.\d [KM]iB$/) && `+cells("import")+`.includes("|Completed|0/1|0|") && `+
 		cells("mail")+`.match(/\|(CrashLoopBackOff|Error)\|1\/2\|\d/)`)
