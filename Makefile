@@ -12,6 +12,7 @@ WASMTIME    := tests/tools-wasmtime
 RUNC13      := tests/tools-runc13
 RUNSC       := tests/tools-runsc
 KUBELET     := tests/tools-kubelet
+BROWSER     := tests/tools-browser
 PACKAGING   := packaging
 CRICTL_V     := 1.36.0
 CONTAINERD_V := 2.4.2
@@ -108,6 +109,7 @@ check-modules:
 	cd $(RUNC13) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(RUNSC) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(KUBELET) && $(GO) mod verify && $(GO) mod tidy -diff
+	cd $(BROWSER) && $(GO) mod verify && $(GO) mod tidy -diff
 	cd $(PACKAGING) && $(GO) mod verify && $(GO) mod tidy -diff
 
 check-cross:
@@ -137,7 +139,7 @@ LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts .
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
 # machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own.
 test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
-test: setup-tests tools build $(CONTAINERD)/bin/runc
+test: setup-tests tools build $(CONTAINERD)/bin/runc $(BROWSER)/bin/browser
 	cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...
 	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v /tests/machine$$)
 
@@ -288,6 +290,10 @@ $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc: %/bin/runc: %/go.mod
 	@tests/setup.sh gcc:gcc pkg-config:pkg-config /usr/include/seccomp.h:libseccomp-dev /usr/include/stdio.h:libc6-dev
 	cd $* && CGO_ENABLED=1 $(GO) build -trimpath -tags seccomp -o bin/ github.com/opencontainers/runc
 
+# What drives a headless Chromium for tests/statuspage.
+$(BROWSER)/bin/browser: $(BROWSER)/go.mod $(BROWSER)/main.go
+	cd $(BROWSER) && $(GO) build -trimpath -ldflags "-s -w" -o bin/browser .
+
 $(KUBELET)/bin/kubelet: $(KUBELET)/go.mod
 	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
 	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" -o bin/ k8s.io/kubernetes/cmd/kubelet
@@ -312,4 +318,4 @@ $(WASMTIME)/bin/wasmtime-host: $(WASMTIME)/go.mod $(WASMTIME)/host.c
 	  gcc -O2 -Wall -I"$$build/include" -o bin/wasmtime-host host.c -L"$$build/linux-$$(uname -m)" -lwasmtime -lm -ldl -lpthread
 
 clean:
-	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin $(RUNC13)/bin $(RUNSC)/bin $(KUBELET)/bin .cache examples/filter/node_modules
+	rm -rf $(BIN) $(TOOLS)/bin $(CONTAINERD)/bin $(WASMTIME)/bin $(RUNC13)/bin $(RUNSC)/bin $(KUBELET)/bin $(BROWSER)/bin .cache examples/filter/node_modules

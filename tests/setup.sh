@@ -4,7 +4,7 @@
 # Does nothing when all is there. Needs root; never touches anything but apt.
 #
 #	setup.sh [PROGRAM:PACKAGE ...]   these too
-#	setup.sh --tests                 what only tests use too: compilers of Rust and AssemblyScript, docker-registry
+#	setup.sh --tests                 what only tests use too: compilers of Rust and AssemblyScript, docker-registry, Chromium
 #	setup.sh --packages              only prints the packages' names
 set -eu
 
@@ -29,7 +29,7 @@ fi
 tests=
 if [ "${1:-}" = --tests ]; then
 	tests=1
-	needs="$needs node:nodejs npm:npm"
+	needs="$needs node:nodejs npm:npm chromium-headless-shell:chromium-headless-shell /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf:fonts-dejavu-core"
 	shift
 fi
 needs="$needs $*"

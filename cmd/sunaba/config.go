@@ -21,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/images"
+	"github.com/sunaba-project/sunaba/pods/page"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -44,6 +45,7 @@ type config struct {
 	Wasm         wasmConfig               `toml:"wasm"`
 	Overhead     overheadConfig           `toml:"overhead"`
 	Metrics      metricsConfig            `toml:"metrics"`
+	Page         page.Config              `toml:"page"`
 	Pods         podagent.Config          `toml:"pods"`
 	Handlers     map[string]handlerConfig `toml:"handlers"`
 }
@@ -203,7 +205,7 @@ func (c config) check() error {
 	_, imagesErr := c.Images.registry()
 	_, overheadErr := c.Overhead.interval()
 	_, handlersErr := c.handlers("")
-	return errors.Join(append(errs, imagesErr, c.checkLogs(), c.Stream.check(), overheadErr, c.Metrics.check(), c.Wasm.check(), c.Pods.Check(), handlersErr)...)
+	return errors.Join(append(errs, imagesErr, c.checkLogs(), c.Stream.check(), overheadErr, c.Metrics.check(), c.Page.Check(), c.Wasm.check(), c.Pods.Check(), handlersErr)...)
 }
 
 func (c config) checkLogs() error {

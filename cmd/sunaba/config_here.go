@@ -35,6 +35,9 @@ func (c config) tryHere() error {
 		field("stream.tls_cert_file", err)
 	}
 	field("stream.address", tryAddress(c.Stream.Address))
+	if host := c.Page.Host(); host != "" {
+		field("page.address", tryAddress(host))
+	}
 	return errors.Join(errs...)
 }
 

@@ -116,8 +116,9 @@ func TestConfigErrorsNameTheirPlace(t *testing.T) {
 		{"handler name", "[handlers.Foo_1]\ntype = \"oci\"\ndefault = true\n", `"Foo_1"`},
 		{"handler type", "[handlers.x]\ntype = \"vm\"\ndefault = true\n", `"vm"`},
 		{"shim scope", "[handlers.x]\ntype = \"oci\"\ndefault = true\nshim_scope = \"all\"\n", `shim scope "all" is not known (known: "pod", "node")`},
-		{"several values", "[stream]\nport = 70000 # above\n\n[log]\nformat = \"x\"\n[metrics]\naddress = \"y\"\n",
-			"f.toml:5: log.format is \"x\", not one of text, json\nf.toml:2: stream.port 70000 is not between 0 and 65535\nf.toml:7: metrics.address \"y\" is not \"HOST:PORT\""},
+		{"several values", "[stream]\nport = 70000 # above\n\n[log]\nformat = \"x\"\n[metrics]\naddress = \"y\"\n[page]\naddress = \"node:80\"\n",
+			"f.toml:5: log.format is \"x\", not one of text, json\nf.toml:2: stream.port 70000 is not between 0 and 65535\nf.toml:7: metrics.address \"y\" is not \"HOST:PORT\"\n" +
+				"f.toml:9: page.address \"node:80\": host \"node\" is not an IP address or \"localhost\""},
 		{"inline table", "pods = {max_pods = 0}\n", "f.toml:1: pods.max_pods is 0"},
 		{"dotted key", "log.format = \"text\"\nlog.level = \"x\"\n", "f.toml:2: log.level is "},
 		{"field that the file lacks", "[log]\n[stream]\ntls_key_file = \"/k\"\n", "f.toml:2: stream.tls_cert_file and stream.tls_key_file need one another"},

@@ -27,6 +27,7 @@ import (
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
+	"github.com/sunaba-project/sunaba/pods/page"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -51,6 +52,7 @@ type daemon struct {
 	classes     *classBook
 	network     network.Network
 	pods        *podagent.Runner  // nil without [pods] manifests
+	page        *page.Server      // nil without [page] address
 	certificate string            // file of that of the streams, "" without
 	labels      map[string]string // of the node, as they were read last
 	tracer      trace.Tracer      // nil where nobody collects traces

@@ -13,9 +13,11 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent"
+	"github.com/sunaba-project/sunaba/cmd/sunaba/statuspage"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/watchdog"
 	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -55,7 +57,11 @@ func (d *daemon) Serve(ctx context.Context, ready func()) error {
 // startPods runs the pods of manifests; without those it serves the commands about pods of others.
 func (d *daemon) startPods(ctx context.Context) error {
 	if d.pods != nil {
-		return d.pods.Start(ctx)
+		if err := d.pods.Start(ctx); err != nil {
+			return err
+		}
+		d.showPage(d.pods.All())
+		return nil
 	}
 	w, err := podagent.Watch(podagent.WatchOptions{
 		State: d.places.state, Socket: d.places.socket, StreamCertificate: d.certificate, CRI: d.server.Local(),
@@ -65,7 +71,13 @@ func (d *daemon) startPods(ctx context.Context) error {
 		return err
 	}
 	d.close = append(d.close, w.Close)
+	d.showPage(w.All())
 	return nil
+}
+
+// showPage starts the status page, if there is one.
+func (d *daemon) showPage(pods api.Agent) {
+	d.page.Start(statuspage.New(statuspage.Options{Agent: pods, Manifests: d.pods != nil, CRI: d.server.Local(), Images: d.images.List}).Read)
 }
 
 // watchdog answers that of systemd, if it asks, until the context ends.
@@ -109,9 +121,9 @@ func (d *daemon) startNetwork() {
 
 // end stops what serves.
 func (d *daemon) end(served <-chan error) error {
-	var err error
+	err := d.page.Close()
 	if d.pods != nil {
-		err = d.pods.Close()
+		err = errors.Join(err, d.pods.Close())
 	}
 	d.server.Stop()
 	return errors.Join(err, <-served)

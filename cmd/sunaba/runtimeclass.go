@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
+	"github.com/sunaba-project/sunaba/criserver/client"
 )
 
 func classFlag() cli.Flag {
@@ -132,7 +133,7 @@ func asked(ctx context.Context, socket string) (_ []classes.Handler, _ []classes
 	if err != nil {
 		return nil, nil, err
 	}
-	pods, err := classes.Pods(ctx, c)
+	pods, err := classes.Pods(ctx, client.New(c.Conn))
 	return handlers, pods, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/top"
+	"github.com/sunaba-project/sunaba/criserver/client"
 )
 
 func topCommand(commands ...*cli.Command) *cli.Command {
@@ -51,7 +52,7 @@ func showTop(ctx context.Context, cmd *cli.Command) (err error) {
 			return lines
 		}
 	}
-	return top.Run(ctx, c, o)
+	return top.Run(ctx, client.New(c.Conn), o)
 }
 
 // terminalLines is the height of a terminal; false for what is not one.

@@ -30,6 +30,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/host/boot"
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/pods/page"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 	"github.com/sunaba-project/sunaba/shim/memory"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
@@ -203,7 +204,8 @@ func (w *wiring) openPods() (err error) {
 	return err
 }
 
-// listen listens for commands about images, for metrics and, last, for CRI requests.
+// listen listens for commands about images, for metrics, for the status page and, last, for CRI
+// requests.
 func (w *wiring) listen() error {
 	control, err := control.Listen(w.places.control(), w.images, w.logger)
 	if err != nil {
@@ -215,6 +217,10 @@ func (w *wiring) listen() error {
 		return err
 	}
 	w.close = append(w.close, metrics.Close)
+	if w.page, err = page.Listen(page.Options{Address: w.config.Page.Address, Logger: w.logger}); err != nil {
+		return err
+	}
+	w.close = append(w.close, w.page.Close)
 	w.listener, err = listen(w.places.socket)
 	return err
 }

@@ -31,6 +31,11 @@ func (c Client) PodSandboxStats(ctx context.Context, q *runtime.PodSandboxStatsR
 	return ask(ctx, c.r.PodSandboxStats, q)
 }
 
+// ListPodSandboxStats are what sandboxes and their containers use.
+func (c Client) ListPodSandboxStats(ctx context.Context, q *runtime.ListPodSandboxStatsRequest) (*runtime.ListPodSandboxStatsResponse, error) {
+	return ask(ctx, c.r.ListPodSandboxStats, q)
+}
+
 // ListPodSandbox lists sandboxes.
 func (c Client) ListPodSandbox(ctx context.Context, q *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
 	return ask(ctx, c.r.ListPodSandbox, q)

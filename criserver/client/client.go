@@ -21,6 +21,15 @@ type Client struct {
 	i runtime.ImageServiceClient
 }
 
+// Sandboxes are the calls that tell of sandboxes and what they use. A Client has them, and
+// server.Local.
+type Sandboxes interface {
+	ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error)
+	PodSandboxStatus(context.Context, *runtime.PodSandboxStatusRequest) (*runtime.PodSandboxStatusResponse, error)
+	ListPodSandboxStats(context.Context, *runtime.ListPodSandboxStatsRequest) (*runtime.ListPodSandboxStatsResponse, error)
+	ListContainers(context.Context, *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error)
+}
+
 // New returns a client of the server at a connection, which stays the caller's.
 func New(conn grpc.ClientConnInterface) Client {
 	return Client{runtime.NewRuntimeServiceClient(conn), runtime.NewImageServiceClient(conn)}

@@ -83,7 +83,7 @@ func ReadOnly(h http.Handler, served net.Addr) http.Handler {
 			text(w, http.StatusMethodNotAllowed, "this API is read-only\n")
 		case r.ContentLength != 0:
 			text(w, http.StatusBadRequest, "a request has no body here\n")
-		case local && !isLocal(r.Host):
+		case local && !IsLocal(r.Host):
 			text(w, http.StatusForbidden, "this API is for the node itself\n")
 		default:
 			h.ServeHTTP(w, r)
@@ -91,7 +91,9 @@ func ReadOnly(h http.Handler, served net.Addr) http.Handler {
 	})
 }
 
-func isLocal(host string) bool {
+// IsLocal says whether the host of a request is a loopback address, or the name of one that no foreign
+// name server can give.
+func IsLocal(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}

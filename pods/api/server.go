@@ -93,7 +93,7 @@ func serve(l net.Listener, path string, h http.Handler, o Options) *Server {
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	go func() {
-		s.served <- s.http.Serve(&limited{Listener: l, places: make(chan struct{}, maxClients), closed: make(chan struct{})})
+		s.served <- s.http.Serve(Limit(l, maxClients))
 	}()
 	return s
 }
@@ -114,6 +114,11 @@ func (s *Server) Close() error {
 		err = errors.Join(err, fmt.Errorf("remove socket: %w", rerr))
 	}
 	return err
+}
+
+// Limit has a listener accept at most so many connections at once; further clients wait.
+func Limit(l net.Listener, most int) net.Listener {
+	return &limited{Listener: l, places: make(chan struct{}, most), closed: make(chan struct{})}
 }
 
 // limited is a listener that accepts so many connections at once as there are places; further

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
+	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/server"
 )
 
@@ -20,12 +20,12 @@ type Pod struct {
 
 // Pods asks for all ready sandboxes, of which there may be none: never nil. One that is removed
 // meanwhile is left out.
-func Pods(ctx context.Context, c *dial.Client) ([]Pod, error) {
+func Pods(ctx context.Context, c client.Sandboxes) ([]Pod, error) {
 	list, err := c.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{Filter: &runtime.PodSandboxFilter{
 		State: &runtime.PodSandboxStateValue{State: runtime.PodSandboxState_SANDBOX_READY},
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", dial.Native(err))
+		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	pods := []Pod{}
 	for _, s := range list.GetItems() {
@@ -42,11 +42,11 @@ func Pods(ctx context.Context, c *dial.Client) ([]Pod, error) {
 }
 
 // Info asks what the server tells of one sandbox, its overhead measured now.
-func Info(ctx context.Context, c *dial.Client, id string) (server.PodInfo, error) {
+func Info(ctx context.Context, c client.Sandboxes, id string) (server.PodInfo, error) {
 	var info server.PodInfo
 	status, err := c.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
-		return info, fmt.Errorf("ask for pod %q: %w", id, dial.Native(err))
+		return info, fmt.Errorf("ask for pod %q: %w", id, err)
 	}
 	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil {
 		return info, fmt.Errorf("read what the server tells of pod %q: %w", id, err)

@@ -16,27 +16,27 @@ import (
 	own "github.com/sunaba-project/sunaba/images/reference"
 )
 
-// row is an image under one of its names.
-type row struct {
+// Row is an image under one of its names.
+type Row struct {
 	images.Image
-	name string
+	Name string
 }
 
-// sorted are images under each of their tags, or digests where they have no tag: by name, then the
+// Sorted are images under each of their tags, or digests where they have no tag: by name, then the
 // newest first.
-func sorted(imgs []images.Image) []row {
-	var rows []row
+func Sorted(imgs []images.Image) []Row {
+	var rows []Row
 	for _, img := range imgs {
 		names := img.RepoTags
 		if len(names) == 0 {
 			names = img.RepoDigests
 		}
 		for _, name := range names {
-			rows = append(rows, row{img, name})
+			rows = append(rows, Row{img, name})
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(strings.Compare(a.name, b.name), b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
 	})
 	return rows
 }

@@ -58,7 +58,7 @@ func list(s []string) []string { return append([]string{}, s...) }
 // Images shows images in a format of output, sorted by name; of one name, those built last come
 // first.
 func Images(w io.Writer, imgs []images.Image, format string) error {
-	rows := sorted(imgs)
+	rows := Sorted(imgs)
 	if output.ForPrograms(format) {
 		views, seen := []image{}, map[string]bool{}
 		for _, r := range rows {
@@ -72,7 +72,7 @@ func Images(w io.Writer, imgs []images.Image, format string) error {
 	if format == output.Name {
 		var names []string
 		for _, r := range rows {
-			names = append(names, r.name)
+			names = append(names, r.Name)
 		}
 		return lines(w, names)
 	}
@@ -83,7 +83,7 @@ func Images(w io.Writer, imgs []images.Image, format string) error {
 	}
 	fmt.Fprintln(t, head)
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", r.name, shortID(r.ID), platforms.FormatAll(r.Platform),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Name, shortID(r.ID), platforms.FormatAll(r.Platform),
 			orDash(strings.Join(r.Handlers, ",")), r.Kind, units.Bytes(r.Size), yes(r.Pinned))
 		if format == output.Wide {
 			fmt.Fprintf(t, "\t%s\t%s", created(r.Image), r.Manifest.Digest)
@@ -103,7 +103,7 @@ func created(img images.Image) string {
 // IDs prints the ids of images.
 func IDs(w io.Writer, imgs []images.Image) error {
 	var ids []string
-	for _, r := range sorted(imgs) {
+	for _, r := range Sorted(imgs) {
 		if !slices.Contains(ids, r.ID) {
 			ids = append(ids, r.ID)
 		}

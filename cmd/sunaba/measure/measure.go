@@ -19,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
+	"github.com/sunaba-project/sunaba/criserver/client"
 )
 
 // Options say what to run. All but Load and Args are needed.
@@ -256,7 +257,7 @@ func (r *run) watch(ctx context.Context, id string, during, every time.Duration)
 	started := time.Now()
 	var first, last uint64
 	for n := 0; ; n++ {
-		info, err := classes.Info(ctx, r.c, id)
+		info, err := classes.Info(ctx, client.New(r.c.Conn), id)
 		if err != nil {
 			return 0, 0, err
 		}

@@ -141,9 +141,12 @@ type WatchOptions struct {
 
 // Watcher serves commands about pods on a server that runs none of manifests.
 type Watcher struct {
-	api    *api.Server
-	others *foreign.View
+	api   *api.Server
+	agent *watcher
 }
+
+// All are the pods of others, as the commands see them.
+func (w *Watcher) All() api.Agent { return w.agent }
 
 // Watch starts to serve. The caller closes it.
 func Watch(o WatchOptions) (*Watcher, error) {
@@ -160,12 +163,12 @@ func Watch(o WatchOptions) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Watcher{served, w.others}, nil
+	return &Watcher{served, w}, nil
 }
 
 // Close stops to serve.
 func (w *Watcher) Close() error {
-	w.others.Close()
+	w.agent.others.Close()
 	return w.api.Close()
 }
 

@@ -230,12 +230,15 @@ func evictionOptions(o Options, c Eviction, logs string, facts node.Facts) (agen
 	return agent.Eviction{Gauges: measure, Thresholds: thresholds, Transition: transition}, nil
 }
 
+// All are the pods of manifests and those of others, as the commands see them.
+func (r *Runner) All() api.Agent { return &shared{r.service, r.others, r.logger} }
+
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
 	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.Metrics, Server: r.info, Usage: r.usage, Logger: r.logger}
 	commands := options
-	commands.Agent = &shared{r.service, r.others, r.logger}
+	commands.Agent = r.All()
 	local, err := api.Listen(r.socket, commands)
 	if err != nil {
 		return err

@@ -16,9 +16,9 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/classes"
-	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
+	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
 )
 
@@ -34,6 +34,7 @@ type Options struct {
 
 // Row is a pod.
 type Row struct {
+	UID       string           `json:"-"` // not every client gives one
 	Namespace string           `json:"namespace"`
 	Name      string           `json:"name"`
 	Handler   string           `json:"handler"`
@@ -55,8 +56,8 @@ const (
 )
 
 // Run shows the table until ctx ends, or once.
-func Run(ctx context.Context, c *dial.Client, o Options) error {
-	meter := newRates()
+func Run(ctx context.Context, c client.Sandboxes, o Options) error {
+	meter := NewMeter()
 	if o.Lines == nil {
 		// One table needs two samples for its CPU column.
 		if _, err := Read(ctx, c, meter); err != nil {
@@ -103,18 +104,18 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Read asks the server for all pods. Those that cost most come first.
-func Read(ctx context.Context, c *dial.Client, meter *rates) ([]Row, error) {
+func Read(ctx context.Context, c client.Sandboxes, meter *Meter) ([]Row, error) {
 	pods, err := classes.Pods(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	stats, err := c.ListPodSandboxStats(ctx, &runtime.ListPodSandboxStatsRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the pods' use: %w", dial.Native(err))
+		return nil, fmt.Errorf("ask for the pods' use: %w", err)
 	}
 	containers, err := c.ListContainers(ctx, &runtime.ListContainersRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list containers: %w", dial.Native(err))
+		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	used := map[string]*runtime.LinuxPodSandboxStats{}
 	for _, s := range stats.GetStats() {
@@ -128,7 +129,7 @@ func Read(ctx context.Context, c *dial.Client, meter *rates) ([]Row, error) {
 		o := p.Info.Overhead
 		own := o.Measured.Own(u.GetMemory().GetWorkingSetBytes().GetValue())
 		rows = append(rows, Row{
-			Namespace: p.GetMetadata().GetNamespace(), Name: p.GetMetadata().GetName(), Handler: p.Info.Handler,
+			UID: p.GetMetadata().GetUid(), Namespace: p.GetMetadata().GetNamespace(), Name: p.GetMetadata().GetName(), Handler: p.Info.Handler,
 			CPU:    meter.cores(p.GetId(), u.GetCpu()),
 			Memory: own + o.Measured.MemoryBytes, Own: own, Declared: o.Declared.Amounts,
 			Measured: o.Measured.MemoryBytes, Restarts: restarts[p.GetId()],
@@ -156,13 +157,14 @@ func countRestarts(all []*runtime.Container) map[string]uint32 {
 	return out
 }
 
-// rates turn CPU times into cores.
-type rates struct{ last map[string]*runtime.CpuUsage }
+// Meter turns CPU times into cores.
+type Meter struct{ last map[string]*runtime.CpuUsage }
 
-func newRates() *rates { return &rates{last: map[string]*runtime.CpuUsage{}} }
+// NewMeter returns one that has seen nothing.
+func NewMeter() *Meter { return &Meter{last: map[string]*runtime.CpuUsage{}} }
 
 // cores is the rate since the sample before, -1 for a first one.
-func (r *rates) cores(id string, now *runtime.CpuUsage) float64 {
+func (r *Meter) cores(id string, now *runtime.CpuUsage) float64 {
 	before := r.last[id]
 	r.last[id] = now
 	passed := now.GetTimestamp() - before.GetTimestamp()

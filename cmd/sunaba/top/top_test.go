@@ -49,7 +49,7 @@ func TestRates(t *testing.T) {
 	usage := func(at int64, used uint64) *runtime.CpuUsage {
 		return &runtime.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: &runtime.UInt64Value{Value: used}}
 	}
-	r := newRates()
+	r := NewMeter()
 	for i, c := range []struct {
 		in   *runtime.CpuUsage
 		want float64
