@@ -227,7 +227,8 @@ max_size_mib = 3
 	}
 }
 
-// What serve refuses because of this machine, the check of a configuration refuses too, all at once.
+// What serve refuses because of this machine, the check of a configuration refuses too, all at
+// once.
 func TestConfigCheckIsAsStrictAsServe(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "f.toml")

@@ -63,7 +63,8 @@ type Options struct {
 	// CDISpecDirs are the folders of CDI specifications, the later before the earlier ones; none
 	// turns CDI devices off.
 	CDISpecDirs []string
-	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not named.
+	// LogLimits bound a container's log, by its pod's handler; "" stands for those that are not
+	// named.
 	LogLimits map[string]stdio.Limits
 	// OptimizeGo says whether the functions of Go's guests are rewritten where neither container
 	// nor pod says it.

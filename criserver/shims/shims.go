@@ -52,12 +52,12 @@ type Shims interface {
 	// ErrNotFound if the shim has exited. After any other error the shim does not answer; the pod
 	// holds it nevertheless.
 	Reacquire(ctx context.Context, pod state.Sandbox) (*client.Client, error)
-	// Release ends everything that the shim runs for the pod, and removes its leftovers. A shim that
-	// no pod holds any more is stopped. The connection is nil if the shim has exited or does not
-	// answer, and must not be used afterwards. Release may be repeated after an error.
+	// Release ends everything that the shim runs for the pod, and removes its leftovers. A shim
+	// that no pod holds any more is stopped. The connection is nil if the shim has exited or does
+	// not answer, and must not be used afterwards. Release may be repeated after an error.
 	Release(ctx context.Context, pod state.Sandbox, shim *client.Client) error
-	// Cost returns the processes whose cost the pod carries because it has this shim. The connection
-	// may be nil.
+	// Cost returns the processes whose cost the pod carries because it has this shim. The
+	// connection may be nil.
 	Cost(pod state.Sandbox, shim *client.Client) []Process
 }
 

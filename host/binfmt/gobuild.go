@@ -10,9 +10,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// The header that the Go linker writes before what a program was built of, since Go 1.18: the magic,
-// a size that is not used, flags, and 16 bytes that are not used. Two strings follow, each after its
-// length as a varint.
+// The header that the Go linker writes before what a program was built of, since Go 1.18: the
+// magic, a size that is not used, flags, and 16 bytes that are not used. Two strings follow, each
+// after its length as a varint.
 const (
 	goBuildMagic  = "\xff Go buildinf:"
 	goBuildAlign  = 16

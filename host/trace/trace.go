@@ -1,6 +1,7 @@
 // Package trace lets any part of the server say which steps a request was made of and how long each
-// took, for an administrator who asks where the time of a pod's start goes. It is only the seam: who
-// records spans stands in cmd/sunaba/tracing, and nothing else links OpenTelemetry's SDK for it.
+// took, for an administrator who asks where the time of a pod's start goes. It is only the seam:
+// who records spans stands in cmd/sunaba/tracing, and nothing else links OpenTelemetry's SDK for
+// it.
 //
 // A span travels in the context. Where the context has none, nothing is recorded, and all of this
 // costs no allocation.
@@ -14,8 +15,8 @@ import (
 // Tracer records the spans that have no parent in this process. Its methods are safe for concurrent
 // use.
 type Tracer interface {
-	// Root starts such a span. header gives the headers of a remote caller, whose span is the parent
-	// if they name one; it may be nil. A nil Recorder means that this trace is not recorded.
+	// Root starts such a span. header gives the headers of a remote caller, whose span is the
+	// parent if they name one; it may be nil. A nil Recorder means that this trace is not recorded.
 	Root(ctx context.Context, name string, kind Kind, header func(name string) string) (context.Context, Recorder)
 }
 
@@ -126,7 +127,8 @@ func (s Span) End(err error) {
 	}
 }
 
-// Names of attributes that several parts use: those of OpenTelemetry's conventions where it has one.
+// Names of attributes that several parts use: those of OpenTelemetry's conventions where it has
+// one.
 const (
 	PodName       = "k8s.pod.name"
 	PodUID        = "k8s.pod.uid"

@@ -2,8 +2,8 @@ package trace
 
 import "io"
 
-// Transfer opens a transfer, whose span ends when it is closed, with the bytes that were read and the
-// error of the last read.
+// Transfer opens a transfer, whose span ends when it is closed, with the bytes that were read and
+// the error of the last read.
 func Transfer(span Span, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	r, err := open()
 	if err != nil {

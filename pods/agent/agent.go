@@ -63,8 +63,8 @@ type Options struct {
 	Volumes Volumes
 	// Root is the folder of the agent's records, ROOT/pods. It is made.
 	Root string
-	// RunMark marks the sandboxes of a `sunaba run`, with translate.RunAnnotation, which are then the
-	// only ones that are touched. Without it the mark is the agent's own, kept in Root.
+	// RunMark marks the sandboxes of a `sunaba run`, with translate.RunAnnotation, which are then
+	// the only ones that are touched. Without it the mark is the agent's own, kept in Root.
 	RunMark string
 	// Write writes the records. Nil is package durable's.
 	Write records.Write
@@ -81,8 +81,8 @@ type Options struct {
 	Classes  func() []nodev1.RuntimeClass
 	Handlers func() []string
 	Settings cycle.Settings
-	// BootID is the node's present boot. Before are the events of what was done with the node before
-	// the agent starts.
+	// BootID is the node's present boot. Before are the events of what was done with the node
+	// before the agent starts.
 	BootID string
 	Before []NodeEvent
 	// ParallelPulls is how many images are pulled at once, PullFallback uses an image that is here

@@ -91,8 +91,8 @@ func ReadOnly(h http.Handler, served net.Addr) http.Handler {
 	})
 }
 
-// IsLocal says whether the host of a request is a loopback address, or the name of one that no foreign
-// name server can give.
+// IsLocal says whether the host of a request is a loopback address, or the name of one that no
+// foreign name server can give.
 func IsLocal(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

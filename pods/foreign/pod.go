@@ -61,7 +61,8 @@ func (v *View) pod(r *runtime.PodSandboxStatusResponse) *corev1.Pod {
 	return p
 }
 
-// Is says whether a pod is one of a View: those have no restart policy, which all of manifests have.
+// Is says whether a pod is one of a View: those have no restart policy, which all of manifests
+// have.
 func Is(p *corev1.Pod) bool { return p.Spec.RestartPolicy == "" }
 
 // qos is the class of service of a kubelet's pod, by the OOM score adjustments that a kubelet gives

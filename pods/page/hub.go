@@ -32,7 +32,8 @@ type viewer struct {
 	news chan []byte // the newest message, if it is not taken yet
 }
 
-// join adds a viewer, who gets the newest state at once if there is one; false if there are too many.
+// join adds a viewer, who gets the newest state at once if there is one; false if there are too
+// many.
 func (h *hub) join() (*viewer, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 // reaches the page sees all of it.
 type State struct {
 	Node Node `json:"node"`
-	// Pods, Images and Events come in the order in which they are shown; what is above the limits is
-	// left out and counted.
+	// Pods, Images and Events come in the order in which they are shown; what is above the limits
+	// is left out and counted.
 	Pods       []Pod   `json:"pods"`
 	MorePods   int     `json:"morePods"`
 	Images     []Image `json:"images"`

@@ -98,7 +98,8 @@ func (s *settings) outside(_ context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: it runs pods. Run: sudo make kubelet-diff")
 	}
-	// No Pdeathsig: what runs inside takes its nodes away when it is interrupted, as this process is.
+	// No Pdeathsig: what runs inside takes its nodes away when it is interrupted, as this process
+	// is.
 	again := node.Again(args, inside+"=1")
 	again.Stdout = s.stdout
 	return again.Run()

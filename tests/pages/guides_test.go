@@ -49,8 +49,8 @@ var elsewhere = map[string]string{
 const folderVariable = "SUNABA_PAGES_FOLDER"
 
 // The commands of the guides do what they say, in a clone of the project, as root of a machine that
-// has nothing of Sunaba: its /etc, /var, /run and /usr/local, its network, processes and cgroups are
-// the page's own. It is without systemd, so what a line says behind "without systemd:" is run.
+// has nothing of Sunaba: its /etc, /var, /run and /usr/local, its network, processes and cgroups
+// are the page's own. It is without systemd, so what a line says behind "without systemd:" is run.
 func TestGuides(t *testing.T) {
 	if folder := os.Getenv(folderVariable); folder != "" {
 		inside(t, folder)
@@ -95,9 +95,9 @@ func TestGuides(t *testing.T) {
 	}
 }
 
-// apart starts a command in namespaces of its own. Its arguments are cgroups, which become the roots
-// of the command's hierarchies, "--", and the command. The command itself is in a leaf, because a
-// cgroup of version 2 that has processes gives its children no controllers.
+// apart starts a command in namespaces of its own. Its arguments are cgroups, which become the
+// roots of the command's hierarchies, "--", and the command. The command itself is in a leaf,
+// because a cgroup of version 2 that has processes gives its children no controllers.
 const apart = `
 groups=
 while [ "$1" != -- ]; do groups="$groups $1"; echo $$ >"$1/cgroup.procs" || echo "$1"; shift; done
@@ -312,8 +312,8 @@ func end(t *testing.T) {
 	}
 }
 
-// What a page has its reader type is in a block that is run: commands in a block by indentation would
-// be seen by nobody.
+// What a page has its reader type is in a block that is run: commands in a block by indentation
+// would be seen by nobody.
 func TestNoOtherCommands(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) < 10 {

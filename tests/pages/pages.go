@@ -1,10 +1,10 @@
 // Package pages runs the commands of a page of the documentation as its reader would, and compares
 // what they print with what the page shows.
 //
-// A page has two kinds of fenced blocks that count. ```sh is run, as a script of bash of its own that
-// ends at its first error. ```text right behind it is what it prints, with "…" for anything within a
-// line, and for any lines where it stands alone. Blocks of other languages are files, and ```log is
-// what is written at another time.
+// A page has two kinds of fenced blocks that count. ```sh is run, as a script of bash of its own
+// that ends at its first error. ```text right behind it is what it prints, with "…" for anything
+// within a line, and for any lines where it stands alone. Blocks of other languages are files, and
+// ```log is what is written at another time.
 package pages
 
 import (

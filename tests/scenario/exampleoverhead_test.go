@@ -47,7 +47,8 @@ func TestOverheadOfTheExamplesClasses(t *testing.T) {
 				}
 				return found[1]
 			}
-			// A start costs processor time, which the class declares for later; memory is never more.
+			// A start costs processor time, which the class declares for later; memory is never
+			// more.
 			if !node.Within(node.Patience, func() bool { return verdict() == "within" }) {
 				t.Fatalf("the greeter's pod is %s what its class declares", verdict())
 			}

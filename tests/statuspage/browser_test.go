@@ -111,12 +111,12 @@ func (b *browser) until(what, js string) {
 	}
 }
 
-// changed is what Chromium says of requests that it ends because an address of the machine has come or
-// gone, as when the first pod gets its network.
+// changed is what Chromium says of requests that it ends because an address of the machine has come
+// or gone, as when the first pod gets its network.
 const changed = "net::ERR_NETWORK_CHANGED"
 
-// open opens a page and waits until an expression holds. A page of which a file was not loaded because
-// addresses of the machine changed is opened again, as a person would.
+// open opens a page and waits until an expression holds. A page of which a file was not loaded
+// because addresses of the machine changed is opened again, as a person would.
 func (b *browser) open(url, js string) {
 	b.t.Helper()
 	for range 5 {
@@ -152,8 +152,8 @@ func (b *browser) view(width, height int, dark bool) {
 	b.do(nil, "view", "width", width, "height", height, "dark", dark)
 }
 
-// quiet is a check that the console has no error and no warning. excuse are texts of some that may be
-// there.
+// quiet is a check that the console has no error and no warning. excuse are texts of some that may
+// be there.
 func (b *browser) quiet(excuse ...string) {
 	b.t.Helper()
 	excuse = append(excuse, changed)

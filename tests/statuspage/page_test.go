@@ -188,7 +188,8 @@ func (r *rig) reader(t *testing.T) {
 	if levels != "122222" {
 		t.Errorf("levels of headings %s", levels)
 	}
-	// What changes every two seconds is not announced: only what is in a live region is, and that stays.
+	// What changes every two seconds is not announced: only what is in a live region is, and that
+	// stays.
 	before := r.text(`(window.said = 0, document.querySelectorAll("[role=status]").forEach(n => new MutationObserver(l => window.said += l.length).observe(n, {childList: true, characterData: true, subtree: true, attributes: true})), document.body.innerText)`)
 	r.until("a change of figures", `document.body.innerText !== `+fmt.Sprintf("%q", before))
 	if said := r.text("window.said"); said != "0" {

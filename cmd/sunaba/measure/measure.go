@@ -31,8 +31,9 @@ type Options struct {
 	// Idle is how long a pod settles, and how long it is then watched idle; Work how long it is
 	// watched at work.
 	Idle, Work time.Duration
-	// Load is "PORT" or "PORT/PATH" of an HTTP server in the container, which is asked without pause
-	// while the pod is watched at work; "" starts and stops further containers in the pod meanwhile.
+	// Load is "PORT" or "PORT/PATH" of an HTTP server in the container, which is asked without
+	// pause while the pod is watched at work; "" starts and stops further containers in the pod
+	// meanwhile.
 	Load  string
 	Notes io.Writer // what is being done
 }

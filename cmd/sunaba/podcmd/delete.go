@@ -123,7 +123,8 @@ func tellDeleted(cmd *cli.Command, o object, grace *int64) error {
 	return err
 }
 
-// deleteManifests ends all pods of manifests, of all namespaces, before Sunaba is taken off the machine.
+// deleteManifests ends all pods of manifests, of all namespaces, before Sunaba is taken off the
+// machine.
 func deleteManifests(ctx context.Context, cmd *cli.Command, c *api.Client, grace *int64) error {
 	if !cmd.Bool("all") || cmd.NArg() > 0 || cmd.IsSet("filename") || cmd.IsSet("selector") || cmd.IsSet("namespace") {
 		return errors.New("delete: --manifests wants --all, and neither names, -f, -l nor -n: it ends all pods")
@@ -271,7 +272,8 @@ func objectsOf(d document) ([]object, error) {
 	return all, nil
 }
 
-// waitGone waits until objects are deleted; those of the same name that come after them do not count.
+// waitGone waits until objects are deleted; those of the same name that come after them do not
+// count.
 func waitGone(ctx context.Context, c *api.Client, all []object, timeout time.Duration) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc

@@ -21,7 +21,8 @@ const (
 // environment is the program's, a map in tests.
 type environment func(name string) string
 
-// wanted says whether spans are to be recorded: where an endpoint of OTLP is named, or the exporter.
+// wanted says whether spans are to be recorded: where an endpoint of OTLP is named, or the
+// exporter.
 //
 // # Errors
 //

@@ -35,9 +35,9 @@ type Tracing struct {
 	tracer   otrace.Tracer
 }
 
-// Open returns what the environment asks for, nil for nothing. A collector is asked first when there
-// are spans: that it does not answer delays nobody, and spans that do not fit into the queue are
-// dropped.
+// Open returns what the environment asks for, nil for nothing. A collector is asked first when
+// there are spans: that it does not answer delays nobody, and spans that do not fit into the queue
+// are dropped.
 func Open(logger *slog.Logger) (*Tracing, error) {
 	on, err := environment(os.Getenv).wanted()
 	if err != nil {

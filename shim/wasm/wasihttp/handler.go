@@ -39,8 +39,8 @@ type Guest interface {
 	// Async says whether it answers requests as WASI 0.3 has it.
 	Async() bool
 	// Handle calls the export wasi:http/incoming-handler#handle with a request and a
-	// response-outparam, or wasi:http/handler#handle of WASI 0.3 with a request, and returns when the
-	// guest has.
+	// response-outparam, or wasi:http/handler#handle of WASI 0.3 with a request, and returns when
+	// the guest has.
 	Handle(ctx context.Context, handles ...uint64) error
 	// Stop ends the guest at its next call of a host function, or in the one that it waits in. It
 	// may be called from any goroutine, and after Release.

@@ -66,8 +66,8 @@ func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool, notes
 	return events(out, d.Events, now)
 }
 
-// qosClass is a pod's class of service, "" if it is not known: what is shown of a sandbox that others
-// made has neither requests nor limits, and no restart policy, which every Pod has.
+// qosClass is a pod's class of service, "" if it is not known: what is shown of a sandbox that
+// others made has neither requests nor limits, and no restart policy, which every Pod has.
 func qosClass(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass == "" && p.Spec.RestartPolicy != "" {
 		return runtimeclass.QOS(p)
