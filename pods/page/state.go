@@ -14,6 +14,7 @@ type State struct {
 	// is left out and counted.
 	Pods       []Pod   `json:"pods"`
 	MorePods   int     `json:"morePods"`
+	Total      Total   `json:"total"` // of all pods, also those that are left out; it is set when the state is sent
 	Images     []Image `json:"images"`
 	MoreImages int     `json:"moreImages"`
 	Events     []Event `json:"events"`
@@ -86,6 +87,40 @@ type Use struct {
 	Verdict        string  `json:"verdict"`
 }
 
+// Total is what all pods use together.
+type Total struct {
+	Running int `json:"running"` // that use anything
+	Failing int `json:"failing"`
+	// Cores is below 0 if it is known of none that runs.
+	Cores         float64 `json:"cores"`
+	MemoryBytes   uint64  `json:"memoryBytes"`
+	DeclaredBytes int64   `json:"declaredBytes"`
+	MeasuredBytes uint64  `json:"measuredBytes"`
+}
+
+func total(pods []Pod) Total {
+	sum, known := Total{}, false
+	for _, p := range pods {
+		if p.Tone == Failing {
+			sum.Failing++
+		}
+		u := p.Use
+		if u == nil {
+			continue
+		}
+		sum.Running++
+		sum.Cores += max(0, u.Cores)
+		known = known || u.Cores >= 0
+		sum.MemoryBytes += u.MemoryBytes
+		sum.DeclaredBytes += u.DeclaredBytes
+		sum.MeasuredBytes += u.MeasuredBytes
+	}
+	if sum.Running > 0 && !known {
+		sum.Cores = -1
+	}
+	return sum
+}
+
 // Container is a container of a pod.
 type Container struct {
 	Name     string `json:"name"`
@@ -143,6 +178,7 @@ func few[T any](all []T, most int) ([]T, int) {
 
 // bound is the state with at most as much as is sent. It changes s.
 func bound(s *State) {
+	s.Total = total(s.Pods)
 	s.Pods, s.MorePods = few(s.Pods, mostPods)
 	s.Images, s.MoreImages = few(s.Images, mostImages)
 	s.Events, s.MoreEvents = few(s.Events, mostEvents)

@@ -105,3 +105,19 @@ func TestEmptyLists(t *testing.T) {
 		t.Errorf("%s, %v", data, err)
 	}
 }
+
+// The node's figures are of all pods, also of those that are not sent.
+func TestTotal(t *testing.T) {
+	s := State{Pods: []Pod{{}, {Tone: Failing, Use: &Use{Cores: -1}}}}
+	if bound(&s); s.Total != (Total{Running: 1, Failing: 1, Cores: -1}) {
+		t.Errorf("without a second sample: %+v", s.Total)
+	}
+	s = State{Pods: []Pod{{Use: &Use{Cores: -1, MemoryBytes: 1}}}}
+	for range 300 {
+		s.Pods = append(s.Pods, Pod{Use: &Use{Cores: 0.5, MemoryBytes: 2, DeclaredBytes: 3, MeasuredBytes: 4}})
+	}
+	want := Total{Running: 301, Cores: 150, MemoryBytes: 601, DeclaredBytes: 900, MeasuredBytes: 1200}
+	if bound(&s); s.Total != want || len(s.Pods) != mostPods {
+		t.Errorf("%+v of %d pods, want %+v", s.Total, len(s.Pods), want)
+	}
+}

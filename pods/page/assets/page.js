@@ -273,19 +273,17 @@ function showEvent(tr, e) {
 }
 
 function showNode(s) {
-  const n = s.node, uses = s.pods.map(p => p.use).filter(u => u), sum = name => uses.reduce((all, u) => all + Math.max(0, u[name]), 0);
+  const n = s.node, sum = s.total;
   text($("node"), n.name || "Sunaba node");
   document.title = (n.name ? n.name + " – " : "") + "Sunaba";
   text($("version"), "Sunaba " + n.version);
   fill($("problems"), s.problems, t => t, () => document.createElement("li"), text);
   $("problems").hidden = s.problems.length === 0;
-  const running = s.pods.filter(p => p.use).length, failing = s.pods.filter(p => p.tone === "failing").length;
-  const measured = uses.every(u => u.cores < 0) && uses.length > 0 ? "…" : cores(sum("cores"));
   const figures = [
-    ["Pods", s.pods.length + s.morePods, running + " running" + (failing ? ", " + failing + " failing" : "")],
-    ["CPU of pods", measured, "cores"],
-    ["Memory of pods", bytes(sum("memoryBytes")), "with their overhead"],
-    ["Overhead", bytes(sum("measuredBytes")), bytes(sum("declaredBytes")) + " declared"],
+    ["Pods", s.pods.length + s.morePods, sum.running + " running" + (sum.failing ? ", " + sum.failing + " failing" : "")],
+    ["CPU of pods", cores(sum.cores), "cores"],
+    ["Memory of pods", bytes(sum.memoryBytes), "with their overhead"],
+    ["Overhead", bytes(sum.measuredBytes), bytes(sum.declaredBytes) + " declared"],
     ["Images", s.images.length + s.moreImages, bytes(n.imageBytes) + " on disk"],
   ];
   fill($("figures"), figures, f => f[0], () => {
