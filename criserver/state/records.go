@@ -192,7 +192,7 @@ type ImageVolume struct {
 func (c Container) Name() string { return cmp.Or(c.Config.Value.GetMetadata().GetName(), c.ID) }
 
 // Name is what people call the sandbox: its pod's name, else its id.
-func (s Sandbox) Name() string { return cmp.Or(s.Config.Value.GetMetadata().GetName(), s.ID) }
+func (r Sandbox) Name() string { return cmp.Or(r.Config.Value.GetMetadata().GetName(), r.ID) }
 
 // Keys are the image store's keys of what a container has of it.
 func (c Container) Keys() []string {
