@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -78,5 +81,93 @@ func TestDocuments(t *testing.T) {
 	}
 	if seen < 100 {
 		t.Errorf("only %d commands are found in the documents", seen)
+	}
+}
+
+// The reference has all annotations of the program, and no other.
+func TestAnnotationsInDocuments(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile("[\"`](io\\.sunaba\\.[a-z.-]*[a-z])[\"`]")
+	documented, used := map[string]bool{}, map[string]bool{}
+	for _, match := range name.FindAllSubmatch(page, -1) {
+		documented[string(match[1])] = true
+	}
+	for _, folder := range []string{"cmd", "criserver", "images", "pods", "runtimeclass", "shim"} {
+		err := filepath.WalkDir("../../"+folder, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			for _, match := range name.FindAllSubmatch(source, -1) {
+				used[string(match[1])] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, all := range []struct {
+		has, lacks map[string]bool
+		text       string
+	}{{used, documented, "is not in docs/reference.md"}, {documented, used, "of docs/reference.md is not in the program"}} {
+		for _, name := range slices.Sorted(maps.Keys(all.has)) {
+			if !all.lacks[name] {
+				t.Errorf("%s %s", name, all.text)
+			}
+		}
+	}
+}
+
+// Links between documents lead to a file, and to a heading of it.
+func TestLinksInDocuments(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	anchors := func(page string) map[string]bool {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, match := range heading.FindAllSubmatch(text, -1) {
+			words := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(string(match[1]), "$1")
+			found[strings.ReplaceAll(regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(words), ""), " ", "-")] = true
+		}
+		return found
+	}
+	seen := 0
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "examples/*/*.md", "tests/*/*.md"} {
+		pages, err := filepath.Glob("../../" + pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range link.FindAllSubmatch(text, -1) {
+				to, anchor, _ := strings.Cut(string(match[1]), "#")
+				if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+					continue
+				}
+				seen++
+				file := page
+				if to != "" {
+					file = filepath.Join(filepath.Dir(page), to)
+				}
+				if _, err := os.Stat(file); err != nil {
+					t.Errorf("%s: a link to %s: %v", page, match[1], err)
+				} else if anchor != "" && strings.HasSuffix(file, ".md") && !anchors(file)[anchor] {
+					t.Errorf("%s: %s has no heading for #%s", page, file, anchor)
+				}
+			}
+		}
+	}
+	if seen < 100 {
+		t.Errorf("only %d links are found", seen)
 	}
 }
