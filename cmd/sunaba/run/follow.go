@@ -130,6 +130,7 @@ func (e *ending) look(ctx context.Context) (over bool, err error) {
 		if e.Keep {
 			return true, nil
 		}
+		e.tell(e.agent.Events()) // why it failed may come together with its end
 		return false, e.end(ctx, -1)
 	}
 	e.made = true
