@@ -14,6 +14,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/foreign"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -67,9 +68,9 @@ func Pod(out io.Writer, d api.Description, now time.Time, showEvents bool, notes
 }
 
 // qosClass is a pod's class of service, "" if it is not known: what is shown of a sandbox that
-// others made has neither requests nor limits, and no restart policy, which every Pod has.
+// others made has neither requests nor limits.
 func qosClass(p *corev1.Pod) corev1.PodQOSClass {
-	if p.Status.QOSClass == "" && p.Spec.RestartPolicy != "" {
+	if p.Status.QOSClass == "" && !foreign.Is(p) {
 		return runtimeclass.QOS(p)
 	}
 	return p.Status.QOSClass
