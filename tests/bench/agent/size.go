@@ -15,9 +15,11 @@ import (
 // replaced are the packages through which the program has an agent and its commands, with what is
 // built in their place: files of this folder that are no packages.
 var replaced = map[string]string{
-	"cmd/sunaba/podagent": "tests/bench/agent/without/podagent.go.txt",
-	"cmd/sunaba/run":      "tests/bench/agent/without/run.go.txt",
-	"cmd/sunaba/podcmd":   "tests/bench/agent/without/podcmd.go.txt",
+	"cmd/sunaba/podagent":   "tests/bench/agent/without/podagent.go.txt",
+	"cmd/sunaba/run":        "tests/bench/agent/without/run.go.txt",
+	"cmd/sunaba/podcmd":     "tests/bench/agent/without/podcmd.go.txt",
+	"cmd/sunaba/statuspage": "tests/bench/agent/without/statuspage.go.txt",
+	"pods/page":             "tests/bench/agent/without/page.go.txt",
 }
 
 // size compares the program with one that has neither an agent nor its commands.

@@ -4,8 +4,9 @@ import "testing"
 
 // mostGrowth is by how much the agent and its commands may make the program larger, in MB. The bar
 // is 2.5, which was missed: 3.3 at first, 3.6 with pods of others, users and limits of the disk in
-// the foreground, and pods on foreign servers, 3.62 with streams of runs.
-const mostGrowth = 3.65
+// the foreground, and pods on foreign servers, 3.62 with streams of runs, 3.69 with the status page,
+// which counts to it.
+const mostGrowth = 3.75
 
 func TestGrowth(t *testing.T) {
 	t.Chdir("../../..")
