@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/host/trace"
@@ -132,7 +133,7 @@ type Volumes interface {
 	worker.Volumes
 	usage.Volumes
 	Refresh(context.Context, *corev1.Pod) (changed bool, err error)
-	Sweep(known map[string]bool) error
+	Sweep(known func(types.UID) bool) error
 }
 
 // Agent runs pods. Its methods may be called at the same time.

@@ -191,3 +191,21 @@ spec:
 		w.stop()
 	})
 }
+
+// GC4: the volumes of a pod that comes while the node is swept stay.
+func TestSweepBesideANewPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.programs, w.files.pause = webPrograms, time.Minute
+		w.start()
+		w.settle(time.Second)
+		w.wishes.set(t, web)
+		w.until("ready", func() bool { return w.ready("web") })
+		volumes := filepath.Join(w.files.dir, string(w.pod("web").UID))
+		w.settle(time.Minute)
+		if _, err := os.Stat(volumes); err != nil {
+			t.Errorf("after the sweep: %v", err)
+		}
+		w.stop()
+	})
+}

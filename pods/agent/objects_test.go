@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/host/space"
@@ -124,6 +125,7 @@ type files struct {
 	refreshed int
 	held      map[string]int // mounts, by pod
 	fail      error
+	pause     time.Duration // a sweep lasts at least so long
 	// wrote answers what a container wrote as its termination message before it ended.
 	wrote map[string]string
 	// used is what the volumes of pods take, in bytes, by pod and volume: "web/scratch".
@@ -193,13 +195,14 @@ func (f *files) TearDown(uid string) error {
 	return os.RemoveAll(filepath.Join(f.dir, uid))
 }
 
-func (f *files) Sweep(known map[string]bool) error {
+func (f *files) Sweep(known func(types.UID) bool) error {
+	time.Sleep(f.pause)
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if !known[e.Name()] {
+		if !known(types.UID(e.Name())) {
 			if err := f.TearDown(e.Name()); err != nil {
 				return err
 			}

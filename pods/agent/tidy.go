@@ -11,7 +11,7 @@ import (
 func newKeeper(l *loop) *tidy.Keeper {
 	return tidy.New(tidy.Options{
 		CRI: l.o.CRI, Volumes: l.o.Volumes, Events: l.events, Logs: l.o.Logs, Mark: l.mark, Limits: l.o.LogLimits,
-		Known: l.known, Has: l.has, Paths: l.logPaths, Live: l.live,
+		Has: l.has, Paths: l.logPaths, Live: l.live,
 		Go: l.spawn, Post: l.post, Now: l.o.now, Pace: l.pace, Logger: l.o.Logger,
 	})
 }
@@ -37,18 +37,6 @@ func (l *loop) logPaths() map[string]string {
 		}
 	}
 	return paths
-}
-
-// known are the UIDs of all pods, also of orphans that are being ended.
-func (l *loop) known() map[string]bool {
-	known := map[string]bool{}
-	for uid := range l.pods {
-		known[uid] = true
-	}
-	for uid := range l.orphans.ending {
-		known[uid] = true
-	}
-	return known
 }
 
 // has says whether a pod is there now. It is for workers.

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TearDown removes the volumes of a pod, its hosts file, its termination messages and the places of
@@ -38,14 +39,14 @@ func (m *Manager) TearDown(uid string) error {
 	return nil
 }
 
-// Sweep tears down the volumes of all pods that are not known, by UID. Folders whose name is not
+// Sweep tears down the volumes of all pods that are not known, once their folder was found. Folders whose name is not
 // that of a pod are not touched, nor a pod's that still has a record: whether that is right is for
 // the agent to find out.
 //
 // # Errors
 //
 // Those of TearDown, joined; the other pods are swept.
-func (m *Manager) Sweep(known map[string]bool) error {
+func (m *Manager) Sweep(known func(types.UID) bool) error {
 	uids := map[string]bool{}
 	for _, dir := range []string{m.o.Dir, m.o.Memory} {
 		entries, err := os.ReadDir(dir)
@@ -53,7 +54,7 @@ func (m *Manager) Sweep(known map[string]bool) error {
 			return fmt.Errorf("look for volumes of deleted pods: %w", err)
 		}
 		for _, e := range entries {
-			if e.IsDir() && isUID(e.Name()) && !known[e.Name()] {
+			if e.IsDir() && isUID(e.Name()) && !known(types.UID(e.Name())) {
 				uids[e.Name()] = true
 			}
 		}

@@ -104,7 +104,7 @@ func TestSweep(t *testing.T) { // GC4
 			t.Fatal(err)
 		}
 	}
-	if err := n.Sweep(map[string]bool{uid: true}); err != nil {
+	if err := n.Sweep(func(pod types.UID) bool { return string(pod) == uid }); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{

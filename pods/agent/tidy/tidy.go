@@ -29,18 +29,18 @@ type Options struct {
 		ReopenContainerLog(context.Context, *runtime.ReopenContainerLogRequest) (*runtime.ReopenContainerLogResponse, error)
 	}
 	Volumes interface {
-		Sweep(known map[string]bool) error
+		Sweep(known func(types.UID) bool) error
 	}
 	Events *events.Store
 	// Logs is the folder of the logs of all pods, Mark says which of them are the agent's.
 	Logs, Mark string
 	Limits     logs.Limits
-	// Known are the UIDs of all pods, Paths the logs of the running containers by id, Live says
-	// whether anything may run. They are called on the goroutine of the Keeper's owner.
-	Known func() map[string]bool
+	// Paths are the logs of the running containers by id, Live says whether anything may run. They
+	// are called on the goroutine of the Keeper's owner.
 	Paths func() map[string]string
 	Live  func() bool
-	// Has says whether a pod is there now: it may have come after Known. It is called by workers.
+	// Has says whether a pod is there now. It is called by workers, once they have found its folder:
+	// a pod is there before its folder is.
 	Has func(types.UID) bool
 	// Go has a worker call f, Post the goroutine of the owner.
 	Go     func(f func(context.Context))
@@ -142,9 +142,8 @@ func (k *Keeper) looked() {
 
 // clean removes the volumes and log folders of deleted pods.
 func (k *Keeper) clean() {
-	known := k.o.Known()
 	k.o.Go(func(ctx context.Context) {
-		err := errors.Join(k.o.Volumes.Sweep(known), logs.Sweep(k.o.Logs, k.o.Mark, k.o.Has))
+		err := errors.Join(k.o.Volumes.Sweep(k.o.Has), logs.Sweep(k.o.Logs, k.o.Mark, k.o.Has))
 		if err != nil && ctx.Err() == nil {
 			k.o.Logger.Error("failed to remove what is left of deleted pods", "error", err)
 		}
