@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -123,6 +124,28 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 		}
 	}
 	return err
+}
+
+// Applied waits until pods of which Desired has just heard are among Pods, so that who applied one
+// can name it at once. It waits neither for pods of other nodes nor before the start is over, and
+// for five seconds at most: the objects are wanted in any case.
+func (a *Agent) Applied(ctx context.Context, pods []manifest.Key) {
+	ctx, cancel := context.WithTimeout(ctx, healthTime)
+	defer cancel()
+	l, hidden := a.l, true
+	for hidden {
+		err := l.ask(ctx, func() error {
+			l.plan.sync()
+			hidden = slices.ContainsFunc(pods, func(key manifest.Key) bool {
+				_, shown := a.Pod(key.Namespace, key.Name)
+				return !shown && l.find(key) != nil
+			})
+			return nil
+		})
+		if err != nil || hidden && !l.pause(2*time.Millisecond) {
+			return
+		}
+	}
 }
 
 // DeleteAll ends all pods as Delete does, also those of files, and does not wait for their end.

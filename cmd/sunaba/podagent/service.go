@@ -144,15 +144,20 @@ func (s *service) Manifests() []api.Manifest {
 }
 
 // Apply makes or changes objects.
-func (s *service) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
+func (s *service) Apply(ctx context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
 	if s.Withdrawn() && !r.DryRun {
 		return api.ApplyResult{}, fmt.Errorf("apply: all pods were deleted with --manifests, and none is made until the server is started again: %w", errdefs.ErrFailedPrecondition)
 	}
 	done, notes, err := s.set.Apply(r.File, r.Data, r.Namespace, r.DryRun)
 	result := api.ApplyResult{Applied: []api.Applied{}, Notes: notes}
+	var pods []manifest.Key
 	for _, d := range done {
 		result.Applied = append(result.Applied, api.Applied{Key: d.Key, Verb: string(d.Verb)})
+		if d.Kind == manifest.KindPod && !r.DryRun {
+			pods = append(pods, d.Key)
+		}
 	}
+	s.Applied(ctx, pods)
 	return result, err
 }
 

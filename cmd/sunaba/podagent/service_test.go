@@ -172,3 +172,25 @@ func TestConfiguredClasses(t *testing.T) {
 		t.Errorf("a class that is not there is deleted: %v", err)
 	}
 }
+
+// Who has applied a pod can name it in the next command.
+func TestAppliedPodIsThere(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.file("a.yaml", configText)
+	r.until("listed", func() bool { return len(list[any](r, "cm")) == 1 })
+	for i := range 5 {
+		name := fmt.Sprint("p", i)
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  schedulingGates: [{name: example.com/wait}]\n  containers: [{name: app, image: app}]\n"
+		if _, err := r.client.Apply(t.Context(), api.ApplyRequest{File: "pod.yaml", Data: []byte(text)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, there := r.agent.Pod("default", name); !there {
+			t.Errorf("%s is not there after it was applied", name)
+		}
+	}
+	foreign := "apiVersion: v1\nkind: Pod\nmetadata: {name: far}\nspec:\n  nodeName: elsewhere\n  containers: [{name: app, image: app}]\n"
+	if _, err := r.client.Apply(t.Context(), api.ApplyRequest{File: "pod.yaml", Data: []byte(foreign)}); err != nil {
+		t.Fatal(err)
+	}
+}
