@@ -192,13 +192,20 @@ func inside(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 	prepare(t, project, folder)
+	const socket = "/run/notify" // as systemd has one
+	notices, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer notices.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
 	for _, page := range guides {
-		t.Run(strings.ToLower(strings.TrimSuffix(filepath.Base(page), ".md")), func(t *testing.T) { follow(t, project, page) })
+		t.Run(strings.ToLower(strings.TrimSuffix(filepath.Base(page), ".md")), func(t *testing.T) { follow(t, project, page, notices) })
 	}
 }
 
-// follow runs a page.
-func follow(t *testing.T, project, page string) {
+// follow runs a page. A server tells notices when it is ready.
+func follow(t *testing.T, project, page string, notices *net.UnixConn) {
 	text, err := os.ReadFile(filepath.Join(project, page))
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +225,7 @@ func follow(t *testing.T, project, page string) {
 			t.Fatal(err)
 		}
 		if strings.Contains(block.Script, "sunaba serve &") {
-			await(t, "the server", func() error { return dial("unix", "/run/sunaba/sunaba.sock") })
+			await(t, "the server", func() error { return ready(notices) })
 		}
 		if strings.Contains(block.Script, "tests/cmd/registry &") {
 			await(t, "the registry", registry)
@@ -356,6 +363,20 @@ func await(t *testing.T, what string, ready func() error) {
 		}
 	}
 	t.Fatalf("%s does not answer: %v", what, err)
+}
+
+// ready reads what a server tells, and has no error once it is ready.
+func ready(notices *net.UnixConn) error {
+	message := make([]byte, 4096)
+	if err := notices.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		return err
+	}
+	for {
+		n, err := notices.Read(message)
+		if err != nil || slices.Contains(strings.Split(string(message[:n]), "\n"), "READY=1") {
+			return err
+		}
+	}
 }
 
 func dial(network, address string) error {
