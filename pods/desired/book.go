@@ -294,7 +294,8 @@ func (b *book) publishLocked() {
 			}
 		}
 	}
-	applied := map[string]Entry{} // sorted by text, as much else is: keys would link a sorting routine of their own
+	// Texts are sorted elsewhere too: keys would link a sorting routine of their own.
+	applied := map[string]Entry{}
 	for key, e := range b.applied {
 		applied[key.String()] = e
 	}

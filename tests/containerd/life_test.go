@@ -305,7 +305,9 @@ killed while it starts, pod 7: Running ready=True app=Running/0
 `
 
 // TestLife runs one pod through its life by containerd and by our server, each over its socket,
-// and compares what the agent says of it. The agent is killed in between.
+// and compares what the agent says of it. The agent is killed in between. Two things only our
+// server has for the agent of its own process: it tells who stopped a pod (event StoppedOutside),
+// and makes the cgroup of a pod, which package foreign does for another server.
 func TestLife(t *testing.T) {
 	t.Run("containerd", func(t *testing.T) {
 		b := newBenchWith(t, world.releases[1], Runtime{Name: "runc", Type: "io.containerd.runc.v2"})
@@ -421,9 +423,13 @@ func (l *life) stopped() {
 		l.t.Fatalf("sandboxes: %v", list)
 	}
 	must(l.StopPodSandbox(l.t.Context(), &runtime.StopPodSandboxRequest{PodSandboxId: list[0].GetId()}))(l.t)
-	// A container that the server ends before the sandbox may be started once more in that, so counts differ.
+	// A container that the server ends before the sandbox may be started once more in that, so
+	// counts differ.
 	after := l.await("life", "ready in another sandbox", func(now *corev1.Pod) bool { return ready(now) && id(now, "app") != id(p, "app") })
 	l.note("its sandbox stopped by others: " + l.running(after))
+	if reasons := l.reasons(after); !strings.Contains(reasons, "SandboxChanged") || strings.Contains(reasons, "StoppedOutside") {
+		l.t.Errorf("events over a socket: %s", reasons)
+	}
 }
 
 // replaced edits what only a new pod can have, and removes that.

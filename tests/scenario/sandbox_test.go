@@ -140,8 +140,8 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
-// TM7: only a shared process namespace needs a process that holds it; nothing of it is left with the
-// pod.
+// TM7: only a shared process namespace needs a process that holds it; nothing of it is left with
+// the pod.
 func TestSharedProcessNamespace(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)

@@ -139,7 +139,8 @@ func TestShared(t *testing.T) {
 	if first, err := one.Take("c"); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("range %d of a run or of another agent, %v", first, err)
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "one", "a"), 0o700), one.held[65536].Close(), two.held[131072].Close(), run.Close()); err != nil { // all are killed
+	// All are killed.
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "one", "a"), 0o700), one.held[65536].Close(), two.held[131072].Close(), run.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := LockRange(locks, 65536, ""); !errors.Is(err, durable.ErrLocked) {

@@ -51,7 +51,7 @@ func LockRange(folder string, first uint32, record string) (*os.File, error) {
 	}
 }
 
-// claim writes a record's folder into a locked file, unless that names another which is still there.
+// claim writes a record's folder into a locked file, unless that names another one that is there.
 func claim(f *os.File, record string) error {
 	data, err := regular.Read(f.Name(), 4096)
 	if err != nil {

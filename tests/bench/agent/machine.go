@@ -51,7 +51,8 @@ func (b *bench) with(ctx context.Context, s setup, use func(*machine) error) (er
 			return err
 		}
 	}
-	if err := unix.Mount("tmpfs", filepath.Join(dir, "state"), "tmpfs", 0, "mode=711"); err != nil { // as /run is
+	// As /run is.
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "state"), "tmpfs", 0, "mode=711"); err != nil {
 		return err
 	}
 	config := fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))

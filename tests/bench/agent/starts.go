@@ -260,7 +260,8 @@ func (m *machine) boot(count int) (took time.Duration, err error) {
 		if _, err := m.put(files); err != nil {
 			return 0, err
 		}
-		if err := wait(m.ctx, 2*time.Second); err != nil { // a listing reads what is younger than a second later
+		// A listing reads what is younger than a second later.
+		if err := wait(m.ctx, 2*time.Second); err != nil {
 			return 0, err
 		}
 	}

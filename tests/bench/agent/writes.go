@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +70,7 @@ func (b *bench) quietly(m *machine) error {
 	if err := wait(m.ctx, 3*settle); err != nil {
 		return err
 	}
+	begun := time.Now()
 	before, err := m.written()
 	if err != nil {
 		return err
@@ -77,9 +79,23 @@ func (b *bench) quietly(m *machine) error {
 		return err
 	}
 	after, err := m.written()
+	if err != nil {
+		return err
+	}
+	if err := filepath.WalkDir(m.Options.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // it may have been removed meanwhile
+		}
+		if info, err := d.Info(); err == nil && info.ModTime().After(begun) {
+			fmt.Fprintf(b.out, "written while nothing happened: %s\n", path)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
 	bytes := float64(after - before)
 	b.table.Add("written to disk by server and shims in a quiet hour, KiB", fmt.Sprintf("%.1f", bytes/1024*time.Hour.Seconds()/b.quiet.Seconds()), "", "", "≤ 0", bytes == 0)
-	return err
+	return nil
 }
 
 // written is how many bytes the server and its shims have had written to a disk.
