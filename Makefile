@@ -164,8 +164,9 @@ bench-components: setup-tests build
 	$(GO) run $(FLAGS) ./tests/bench/components -bin $(BIN) $(BENCH_FLAGS)
 
 # What the agent, which runs the pods of manifests, costs above the bare CRI calls on the same server: memory, probes, starts,
-# restarts, synced writes and the program's size. BENCH_FLAGS='-only starts,writes -rounds 10' does a part. It is compared with a
-# standalone kubelet too if that was built: make $(KUBELET)/bin/kubelet, ten minutes.
+# restarts, boots, writes and the program's size. It takes an hour; BENCH_FLAGS=-quick measures the main goals in ten minutes,
+# BENCH_FLAGS='-only starts,writes -rounds 10' does a part. It is compared with a standalone kubelet too if that was built:
+# make $(KUBELET)/bin/kubelet, ten minutes; BENCH_FLAGS='-quick -only kubelet' is that part alone.
 bench-agent: setup build
 	$(GO) run $(FLAGS) ./tests/bench/agent -bin $(BIN) $(if $(wildcard $(KUBELET)/bin/kubelet),-kubelet $(KUBELET)/bin/kubelet) $(BENCH_FLAGS)
 

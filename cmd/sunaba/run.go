@@ -17,7 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/network"
 )
 
-// userRanges is the folder of the locks of runs' user ids, which are the machine's.
+// userRanges is the folder of the locks of pods' user ids, which are the machine's.
 const userRanges = "/run/sunaba-run-users"
 
 func runCommand() *cli.Command {

@@ -194,7 +194,7 @@ func (w *wiring) openPods() (err error) {
 	watched, _ := w.network.(network.Watched)
 	w.pods, err = podagent.New(podagent.Options{
 		Config: c.Pods, Root: p.root, State: p.state, Images: p.images(), Socket: p.socket, StreamCertificate: c.Stream.TLSCertFile,
-		CRI: w.server.Local(), Stops: w.server.Stops, Network: watched, Cgroups: w.cgroups, Handlers: w.handlers, Host: w.host, BootID: w.bootID,
+		CRI: w.server.Local(), Stops: w.server.Stops, Network: watched, Cgroups: w.cgroups, Handlers: w.handlers, Host: w.host, BootID: w.bootID, UserRanges: userRanges,
 		Classes: w.classes.all, ImageBudget: c.Images.BudgetMiB << 20, Changed: w.status, Tracer: w.tracer, Logger: w.logger,
 	})
 	if errdefs.IsFailedPrecondition(err) { // the records are a newer release's: the CRI server is of use nevertheless

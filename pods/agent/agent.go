@@ -98,8 +98,9 @@ type Options struct {
 	// for as many as there are.
 	ImageGC     imagegc.Policy
 	ImageBudget int64
-	// SubUIDs and SubGIDs are the files that name ranges for pods' user namespaces.
-	SubUIDs, SubGIDs string
+	// SubUIDs and SubGIDs are the files that name ranges for pods' user namespaces. UserRanges is
+	// the folder of their locks, which all agents and runs of the machine share; "" for none.
+	SubUIDs, SubGIDs, UserRanges string
 	// Users are the ranges for pods' user namespaces instead, unless it is nil.
 	Users *identity.Ranges
 	// UnsafeSysctls are names of sysctls, or prefixes that end with an asterisk, that pods may set
@@ -169,6 +170,7 @@ func New(o Options) (*Agent, error) {
 		if ranges, err = identity.OpenRanges(o.SubUIDs, o.SubGIDs, int(o.Node.Allocatable.Pods().Value())); err != nil {
 			return nil, err
 		}
+		ranges.Share(o.UserRanges, o.Root)
 	}
 	l, err := newLoop(o, store, ranges, mark)
 	if err != nil {

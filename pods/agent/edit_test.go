@@ -73,8 +73,8 @@ func TestEditReplaces(t *testing.T) {
 	})
 }
 
-// RE15: resources change in place; what does not fit waits or never fits, also over a restart of
-// the agent.
+// RE15, CO9: resources change in place; what does not fit waits or never fits, also over a restart
+// of the agent.
 func TestResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

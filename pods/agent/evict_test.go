@@ -208,7 +208,7 @@ func TestEphemeralStorage(t *testing.T) {
 	})
 }
 
-// EX3, EX6, EX7, EX9, EX10: memory.
+// EX3, EX6, EX7, EX9, EX10, RE12: memory.
 func TestMemoryPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, d := newWorld(t), &dials{}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/events"
@@ -128,8 +129,12 @@ func (l *loop) load() error {
 		p.resize = resize.Of(rec)
 		l.pods[p.uid()] = p
 		if first := rec.UserNamespace; first != 0 {
-			if err := l.ranges.Keep(p.uid(), first); err != nil {
+			err := l.ranges.Keep(p.uid(), first)
+			if errdefs.IsAlreadyExists(err) {
 				return fmt.Errorf("open pods: %w", err)
+			}
+			if err != nil { // it runs with them
+				l.o.Logger.Warn("failed to lock user ids of a pod, a pod of another server may get the same", "pod", p.uid(), "error", err)
 			}
 		}
 	}

@@ -124,8 +124,8 @@ func TestImagesOfHandlers(t *testing.T) {
 	})
 }
 
-// DL6: what the runtime says of a start that failed is the message of its termination, also where
-// the policy would show the end of the log, and that of the waiting container.
+// DL6, ST3: what the runtime says of a start that failed is the message of its termination, also
+// where the policy would show the end of the log, and that of the waiting container.
 func TestStartFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const says = `exec: "nothing": executable file not found in $PATH`

@@ -62,6 +62,7 @@ func TestRandom(t *testing.T) {
 			w.now = at
 			w.finish()
 			w.floors()
+			w.states()
 		}
 		if w.over {
 			ended++
@@ -195,6 +196,22 @@ func (w *world) floors() {
 		}
 		if rec.BackOff.Delay > firstDelay && rec.BackOff.Delay < longestDelay {
 			w.fatalf("%s was started %s after its end with a back-off of %s", c.Name, rec.BackOff.Since.Sub(rec.BackOff.Ended), rec.BackOff.Delay/2)
+		}
+	}
+}
+
+// states checks that each container is in exactly one state, which has what it must have (ST1).
+func (w *world) states() {
+	for _, list := range [][]corev1.ContainerStatus{w.last.Status.InitContainerStatuses, w.last.Status.ContainerStatuses, w.last.Status.EphemeralContainerStatuses} {
+		for _, c := range list {
+			s := c.State
+			switch {
+			case s.Waiting != nil && s.Running == nil && s.Terminated == nil && s.Waiting.Reason != "":
+			case s.Running != nil && s.Waiting == nil && s.Terminated == nil && !s.Running.StartedAt.IsZero():
+			case s.Terminated != nil && s.Waiting == nil && s.Running == nil && s.Terminated.Reason != "" && !s.Terminated.FinishedAt.Before(&s.Terminated.StartedAt):
+			default:
+				w.fatalf("%s is in state %+v", c.Name, s)
+			}
 		}
 	}
 }

@@ -294,10 +294,13 @@ func (b *book) publishLocked() {
 			}
 		}
 	}
-	keys := slices.Collect(maps.Keys(b.applied))
-	slices.SortFunc(keys, func(x, y manifest.Key) int { return strings.Compare(x.String(), y.String()) })
-	for _, key := range keys {
-		entries = append(entries, b.applied[key])
+	// Texts are sorted elsewhere too: keys would link a sorting routine of their own.
+	applied := map[string]Entry{}
+	for key, e := range b.applied {
+		applied[key.String()] = e
+	}
+	for _, name := range slices.Sorted(maps.Keys(applied)) {
+		entries = append(entries, applied[name])
 	}
 	b.now.Store(newSnapshot(entries))
 	b.signal()

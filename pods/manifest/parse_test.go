@@ -238,6 +238,7 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s ignored: objects %q, notes %q", c.kind, got, notes)
 		}
 	}
+	// EX11: a PodDisruptionBudget limits nothing.
 	for _, c := range []struct{ version, kind, name string }{
 		{"v1", "Namespace", "namespace x"}, {"v1", "ServiceAccount", "serviceaccount default/x"},
 		{"policy/v1", "PodDisruptionBudget", "poddisruptionbudget default/x"},

@@ -142,7 +142,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// HK9: any answer is a success, headers as probes but with an agent of their own.
+// HK9, HK10: the agent makes the request; any answer is a success, headers as probes except the
+// agent's name.
 func TestHookHTTP(t *testing.T) {
 	var agent string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -49,7 +49,7 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-// NW8
+// NW8, NW10
 func TestHostsFile(t *testing.T) {
 	const local = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
 		"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"

@@ -93,7 +93,7 @@ func TestPageSize(t *testing.T) {
 	}
 }
 
-// RE1, RE5, RE16, RE20
+// RE1, RE5, RE16, RE20, SC6
 func TestSandboxResources(t *testing.T) {
 	init := func(s string) string { return "initContainers: [{name: i, image: i, " + s + "}]" }
 	side := func(s string) string {

@@ -98,7 +98,20 @@ func TestSandboxRefuses(t *testing.T) {
 	}
 }
 
-// NW1
+// NW9, RE6: annotations of a network's bandwidth reach the server, and no pod is put below a cgroup
+// of its QoS class.
+func TestSandboxOfEveryClass(t *testing.T) {
+	for _, resources := range []string{"", "resources: {requests: {cpu: 100m}}", "resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}}"} {
+		pod := specPod(t, "", resources)
+		pod.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": "10M"}
+		config, _, err := Sandbox(input(pod))
+		if err != nil || config.GetAnnotations()["kubernetes.io/ingress-bandwidth"] != "10M" || config.GetLinux().GetCgroupParent() != "" {
+			t.Errorf("%s: annotations %v, cgroup parent %q, %v", resources, config.GetAnnotations(), config.GetLinux().GetCgroupParent(), err)
+		}
+	}
+}
+
+// NW1, EP4
 func TestNamespaces(t *testing.T) {
 	const node, pod, own, target = runtime.NamespaceMode_NODE, runtime.NamespaceMode_POD, runtime.NamespaceMode_CONTAINER, runtime.NamespaceMode_TARGET
 	for _, tt := range []struct {

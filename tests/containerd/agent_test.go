@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,32 +15,22 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/client/foreign"
-	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/pods/agent"
-	"github.com/sunaba-project/sunaba/pods/agent/logs"
-	"github.com/sunaba-project/sunaba/pods/agent/node"
-	"github.com/sunaba-project/sunaba/pods/cycle"
-	"github.com/sunaba-project/sunaba/pods/desired"
-	"github.com/sunaba-project/sunaba/pods/translate"
 	"github.com/sunaba-project/sunaba/pods/volumes"
 )
 
 // manifests runs the pods of a folder by containerd's CRI, with the agent of this process.
 type manifests struct {
 	*bench
-	folder, root, state string
-	facts               node.Facts
+	place
 
-	agent   *agent.Agent
-	set     *desired.Set
-	volumes *volumes.Manager
-	stop    func()
-	said    lines
+	agent *agent.Agent
+	stop  func()
+	said  lines
 }
 
 // lines is what an agent logs.
@@ -64,41 +53,20 @@ func (l *lines) String() string {
 
 func newManifests(b *bench) *manifests {
 	b.t.Helper()
-	m := &manifests{bench: b, folder: filepath.Join(b.Dir, "manifests"), root: filepath.Join(b.Dir, "pods"), state: filepath.Join(b.Dir, "memory")}
-	for _, dir := range []string{m.folder, m.state, filepath.Join(b.Dir, "seen")} {
-		check(b.t, os.MkdirAll(dir, 0o777))
-	}
-	facts, err := node.Read(node.Options{Name: "till-4", Root: b.Dir, Pods: 50})
-	check(b.t, err)
-	m.facts = facts
-	m.facts.Node.MaskedPaths, m.facts.Node.ReadonlyPaths = spec.DefaultPaths()
-	m.facts.Node.HugePageSizes = nil
+	m := &manifests{bench: b, place: place{b.Dir}}
+	check(b.t, m.make())
 	return m
 }
 
 // start starts an agent, which goes on with what its predecessor has left.
 func (m *manifests) start() {
 	m.t.Helper()
-	logger := slog.New(slog.NewTextHandler(&m.said, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var err error
-	m.set, err = desired.Open(desired.Options{Folders: []string{m.folder}, Store: m.root, Logger: logger})
-	check(m.t, err)
-	m.volumes, err = volumes.New(volumes.Options{
-		Dir: m.root, Memory: filepath.Join(m.state, "volumes"), Claims: filepath.Join(m.root, "claims"), Objects: m.set, Field: translate.VolumeField, Logger: logger,
-		Resource: func(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (string, error) {
-			return translate.ResourceFieldRef(translate.Input{Pod: pod, Node: m.facts.Node, Objects: m.set}, nil, ref)
-		},
-	})
-	check(m.t, err)
 	server, err := foreign.New(m.ctx(), m.Conn)
 	check(m.t, err)
-	m.agent, err = agent.New(agent.Options{
-		CRI: server, Desired: m.set, Volumes: m.volumes, Root: m.root, EventsFile: filepath.Join(m.state, "events"), Logs: filepath.Join(m.Dir, "podlogs"),
-		Node: m.facts.Node, Labels: m.facts.Labels, Classes: func() []nodev1.RuntimeClass { return nil },
-		Handlers: func() []string { return []string{"", "runc", "sunaba-wasm"} },
-		Settings: cycle.Settings{CrashLoopMax: time.Second, HostIPs: m.facts.Node.IPs, Runtime: "containerd"}, BootID: "boot-1",
-		ParallelPulls: 2, LogLimits: logs.Limits{Size: 10 << 20, Files: 5}, SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UserAgent: "sunaba-test", Logger: logger,
-	})
+	options, err := m.options(server, &m.said)
+	check(m.t, err)
+	options.Settings.Runtime, options.Settings.CrashLoopMax = "containerd", time.Second
+	m.agent, err = agent.New(options)
 	check(m.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -107,7 +75,7 @@ func (m *manifests) start() {
 		m.t.Helper()
 		cancel()
 		check(m.t, <-ended)
-		check(m.t, m.volumes.Close())
+		check(m.t, options.Volumes.(*volumes.Manager).Close())
 		m.stop = func() {}
 	}
 }
@@ -115,20 +83,7 @@ func (m *manifests) start() {
 // write puts a file into the folder, with the test's image and folders.
 func (m *manifests) write(name, text string) {
 	m.t.Helper()
-	text = strings.NewReplacer("IMAGE", world.busybox, "GUEST", world.asLinux, "SEEN", m.seen("")).Replace(text)
-	check(m.t, os.WriteFile(filepath.Join(m.state, "new"), []byte(text), 0o644))
-	check(m.t, os.Rename(filepath.Join(m.state, "new"), filepath.Join(m.folder, name)))
-}
-
-// seen is a file in the folder that containers write to.
-func (m *manifests) seen(name string) string { return filepath.Join(m.Dir, "seen", name) }
-
-func (m *manifests) saw(name string) string {
-	data, err := os.ReadFile(m.seen(name))
-	if err != nil {
-		return ""
-	}
-	return string(data)
+	check(m.t, m.place.write(name, text))
 }
 
 // now is a pod as it is, an empty one if there is none.
@@ -217,7 +172,7 @@ func TestManifests(t *testing.T) {
 // hooked looks at the order of what a container with hooks did.
 func (m *manifests) hooked() {
 	m.t.Helper()
-	check(m.t, os.Remove(filepath.Join(m.folder, "hooks.yaml")))
+	check(m.t, os.Remove(filepath.Join(m.folder(), "hooks.yaml")))
 	m.become("hooks", "gone", func(p *corev1.Pod) bool { return p.UID == "" })
 	if got, want := m.saw("hooks"), "started\nstopping\nterm\n"; got != want {
 		m.t.Errorf("hooks: %q, want %q", got, want)
@@ -279,7 +234,7 @@ func (m *manifests) agentRestarts() {
 	m.t.Helper()
 	web, crash := m.now("web"), m.now("kept")
 	m.stop()
-	check(m.t, os.Remove(filepath.Join(m.folder, "live.yaml")))
+	check(m.t, os.Remove(filepath.Join(m.folder(), "live.yaml")))
 	check(m.t, os.WriteFile(m.seen("kept.end"), nil, 0o600))
 	time.Sleep(time.Second)
 	m.start()
@@ -320,7 +275,7 @@ func (m *manifests) removed() {
 	for _, p := range m.agent.Pods() {
 		uids = append(uids, string(p.UID))
 	}
-	for _, path := range glob(m.t, filepath.Join(m.folder, "*.yaml")) {
+	for _, path := range glob(m.t, filepath.Join(m.folder(), "*.yaml")) {
 		check(m.t, os.Remove(path))
 	}
 	m.eventually("all pods gone", func() bool { return len(m.agent.Pods()) == 0 })
@@ -340,7 +295,7 @@ func (m *manifests) removed() {
 			}
 		}
 	}
-	for _, dir := range []string{m.root, filepath.Join(m.state, "volumes"), filepath.Join(m.Dir, "podlogs")} {
+	for _, dir := range []string{m.root(), filepath.Join(m.state(), "volumes"), m.podLogs()} {
 		check(m.t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if slices.ContainsFunc(uids, func(uid string) bool { return strings.Contains(path, uid) }) {
 				m.t.Errorf("%s is left", path)

@@ -28,6 +28,13 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if folder := os.Getenv(agentFolder); folder != "" {
+		if err := runAgent(folder); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	if folder := os.Getenv(inside); folder != "" {
 		os.Exit(runInside(m, folder))
 	}

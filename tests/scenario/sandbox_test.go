@@ -52,7 +52,7 @@ func TestDefaultHandler(t *testing.T) {
 	}
 }
 
-// Every handler shows the pod's name, its hosts file and its resolver configuration.
+// EV11: every handler shows the pod's name, its hosts file and its resolver configuration.
 func TestNamesInPod(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)
@@ -140,7 +140,8 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
-// Only a shared process namespace needs a process that holds it.
+// TM7: only a shared process namespace needs a process that holds it; nothing of it is left with
+// the pod.
 func TestSharedProcessNamespace(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)

@@ -75,6 +75,8 @@ type Options struct {
 	Handlers *runtimeclass.Table
 	Host     spec.Host
 	BootID   string
+	// UserRanges is the folder of the locks of pods' user ids, which are the machine's.
+	UserRanges string
 	// Classes are the RuntimeClasses of the node, beside those of manifests.
 	Classes func() []nodev1.RuntimeClass
 	// ImageBudget is how many bytes images may take together; 0 is as many as there are.
@@ -198,7 +200,7 @@ func agentOptions(o Options, c Config, facts node.Facts, set *desired.Set, vols 
 		Settings: cycle.Settings{CrashLoopMax: crashLoop, HostIPs: facts.Node.IPs, Runtime: "sunaba", RecursiveReadOnly: o.Host.RecursiveReadOnly, NetworkWatched: o.Network != nil},
 		BootID:   o.BootID, ParallelPulls: c.ParallelPulls, PullFallback: c.PullFallback, LogLimits: limits,
 		ImageGC: removal, ImageBudget: o.ImageBudget,
-		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
+		SubUIDs: "/etc/subuid", SubGIDs: "/etc/subgid", UserRanges: o.UserRanges, UnsafeSysctls: c.UnsafeSysctls, AppArmor: o.Host.AppArmor, UserAgent: "sunaba-" + version.String(),
 		Eviction: eviction, Shutdown: graces, Changed: o.Changed, Tracer: o.Tracer, Logger: o.Logger,
 		Stops: func(ctx context.Context, f func(outside.Stop)) {
 			o.Stops(ctx, func(s server.Stop) {

@@ -77,7 +77,7 @@ func topPods(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	if len(all) == 0 {
 		return errors.New("metrics not available yet: no container of these pods runs")
 	}
-	slices.SortStableFunc(all, func(a, b used) int {
+	slices.SortStableFunc(all, func(a, b *used) int { // pointers share one sorting routine
 		switch by {
 		case "cpu":
 			return cmp.Compare(b.nanoCores, a.nanoCores)
@@ -90,22 +90,22 @@ func topPods(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 }
 
 // usedBy adds up what pods use, or lists their containers. Pods of which nothing runs are left out.
-func usedBy(pods []corev1.Pod, measured []api.ContainerUsage, containers bool) []used {
-	var all []used
+func usedBy(pods []corev1.Pod, measured []api.ContainerUsage, containers bool) []*used {
+	var all []*used
 	for _, p := range pods {
-		sum, running := used{namespace: p.Namespace, pod: p.Name}, false
-		var each []used
+		sum, running := &used{namespace: p.Namespace, pod: p.Name}, false
+		var each []*used
 		for _, m := range measured {
 			if m.Pod != p.UID {
 				continue
 			}
 			running = true
 			sum.nanoCores, sum.memory = sum.nanoCores+m.NanoCores, sum.memory+m.MemoryBytes
-			each = append(each, used{p.Namespace, p.Name, m.Container, m.NanoCores, m.MemoryBytes})
+			each = append(each, &used{p.Namespace, p.Name, m.Container, m.NanoCores, m.MemoryBytes})
 		}
 		switch {
 		case containers:
-			slices.SortFunc(each, func(a, b used) int { return cmp.Compare(a.container, b.container) })
+			slices.SortFunc(each, func(a, b *used) int { return cmp.Compare(a.container, b.container) })
 			all = append(all, each...)
 		case running:
 			all = append(all, sum)
@@ -117,7 +117,7 @@ func usedBy(pods []corev1.Pod, measured []api.ContainerUsage, containers bool) [
 func cores(nano uint64) string      { return fmt.Sprintf("%dm", (nano+999_999)/1_000_000) }
 func mebibytes(bytes uint64) string { return fmt.Sprintf("%dMi", bytes>>20) }
 
-func printUsed(cmd *cli.Command, all []used) error {
+func printUsed(cmd *cli.Command, all []*used) error {
 	header := []string{"NAME", "CPU(cores)", "MEMORY(bytes)"}
 	containers, namespaces := cmd.Bool("containers"), cmd.Bool("all-namespaces")
 	if containers {

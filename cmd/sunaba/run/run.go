@@ -46,7 +46,7 @@ type Options struct {
 	// Pods is what the configuration says about pods. What Seccomp is not set to is below Root.
 	Pods podagent.Config
 	Root string
-	// UserRanges is the folder of the locks of user ids, one for all runs of the machine. SubUIDs and
+	// UserRanges is the folder of the locks of user ids, one for the whole machine. SubUIDs and
 	// SubGIDs are files that name those for pods.
 	UserRanges, SubUIDs, SubGIDs string
 	// ExitCode says whose exit codes count: Any, All or None.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
 
 	"github.com/containerd/errdefs"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,8 +18,8 @@ import (
 const allRanges = 1 << 16
 
 // userRange reserves a range of user ids for the pod until release is called: the highest that no
-// sandbox of the server and no other run has. Another run is known by its lock, which the kernel
-// gives back however the run ends.
+// sandbox of the server, no agent of the machine and no other run has. Those are known by their
+// locks; the kernel gives back that of a run however it ends.
 func (r *runner) userRange(ctx context.Context) (users *identity.Ranges, release func() error, err error) {
 	all, err := identity.OpenRanges(r.SubUIDs, r.SubGIDs, allRanges)
 	if err != nil {
@@ -37,7 +34,7 @@ func (r *runner) userRange(ctx context.Context) (users *identity.Ranges, release
 		if used[first] {
 			return false, nil
 		}
-		lock, err = lockRange(r.UserRanges, first)
+		lock, err = identity.LockRange(r.UserRanges, first, "")
 		if errors.Is(err, durable.ErrLocked) {
 			return false, nil
 		}
@@ -71,37 +68,4 @@ func usedRanges(ctx context.Context, client *dial.Client) (map[uint32]bool, erro
 		}
 	}
 	return used, nil
-}
-
-// lockRange locks the file of a range in a folder that other runs make and remove too.
-//
-// # Errors
-//
-// durable.ErrLocked if another run has the range.
-func lockRange(folder string, first uint32) (*os.File, error) {
-	path := filepath.Join(folder, strconv.FormatUint(uint64(first), 10))
-	for {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return nil, fmt.Errorf("make folder of locks: %w", err)
-		}
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the folder was removed meanwhile
-		}
-		if err != nil {
-			return nil, fmt.Errorf("make lock: %w", err)
-		}
-		if err := durable.Lock(f); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		// A file that its owner removed before it was locked here locks nothing.
-		have, err := f.Stat()
-		named, nameErr := os.Stat(path)
-		if err == nil && nameErr == nil && os.SameFile(have, named) {
-			return f, nil
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
-			return nil, fmt.Errorf("lock %q: %w", path, err)
-		}
-	}
 }

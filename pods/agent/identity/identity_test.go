@@ -1,11 +1,14 @@
 package identity
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // B.4: the mark is made once; UIDs are random UUIDs.
@@ -101,6 +104,56 @@ func TestKeep(t *testing.T) {
 	if got, err := r.Take("new"); err != nil || got != 131072 {
 		t.Errorf("range %d beside a kept one, %v", got, err)
 	}
+}
+
+// SE11: two agents and a run of one machine never have one range, also while an agent does not run;
+// what an agent has left without its record is free.
+func TestShared(t *testing.T) {
+	dir := t.TempDir()
+	locks, file := filepath.Join(dir, "locks"), filepath.Join(dir, "subid")
+	if err := os.WriteFile(file, []byte("kubelet:65536:196608\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(records string) *Ranges {
+		t.Helper()
+		r, err := OpenRanges(file, file, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Share(locks, filepath.Join(dir, records))
+		return r
+	}
+	take := func(r *Ranges, pod string, want uint32) {
+		t.Helper()
+		if first, err := r.Take(pod); err != nil || first != want {
+			t.Errorf("%s has range %d, %v, want %d", pod, first, err, want)
+		}
+	}
+	run, err := LockRange(locks, 196608, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := open("one"), open("two")
+	take(one, "a", 65536)
+	take(two, "b", 131072)
+	if first, err := one.Take("c"); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("range %d of a run or of another agent, %v", first, err)
+	}
+	// All are killed.
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "one", "a"), 0o700), one.held[65536].Close(), two.held[131072].Close(), run.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockRange(locks, 65536, ""); !errors.Is(err, durable.ErrLocked) {
+		t.Errorf("range of a pod whose agent does not run: %v", err)
+	}
+	take(open("two"), "d", 131072) // b's record was not written
+	again := open("one")
+	if err := again.Keep("a", 65536); err != nil {
+		t.Error(err)
+	}
+	take(again, "e", 196608)
+	again.Release("a", 65536)
+	take(again, "f", 65536)
 }
 
 // Highest takes the last range that is free, and hands out no other.

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/regular"
 )
 
@@ -27,6 +30,26 @@ type Ranges struct {
 	first, count uint32 // in ranges
 	used         map[uint32]string
 	next         uint32
+	locks        string // folder of the locks, "" for none
+	records      string // folder of the pods' records
+	held         map[uint32]*os.File
+}
+
+// Share has the ranges that pods get locked in a folder that all agents and runs of the machine
+// share, so that no two of them give out one range. records is the folder of the pods' records.
+func (r *Ranges) Share(locks, records string) {
+	r.locks, r.records, r.held = locks, records, map[uint32]*os.File{}
+}
+
+func (r *Ranges) lock(uid string, first uint32) error {
+	if r.locks == "" || r.held[first] != nil {
+		return nil
+	}
+	f, err := LockRange(r.locks, first, filepath.Join(r.records, uid))
+	if err == nil {
+		r.held[first] = f
+	}
+	return err
 }
 
 // OpenRanges returns the ranges of this node: those that the files name for user kubelet, or, if
@@ -92,21 +115,29 @@ func subordinates(path string) (r [2]uint64, found bool, err error) {
 //
 // # Errors
 //
-// ErrResourceExhausted if all are in use.
+// ErrResourceExhausted if all are in use; else those of the locks' folder.
 func (r *Ranges) Take(uid string) (uint32, error) {
 	for range r.count {
 		id := (r.first + r.next) * RangeLength
 		r.next = (r.next + 1) % r.count
-		if r.used[id] == "" {
-			r.used[id] = uid
-			return id, nil
+		if r.used[id] != "" {
+			continue
 		}
+		err := r.lock(uid, id)
+		if errors.Is(err, durable.ErrLocked) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("take range of user ids for pod %q: %w", uid, err)
+		}
+		r.used[id] = uid
+		return id, nil
 	}
 	return 0, fmt.Errorf("take range of user ids for pod %q: all %d are in use: %w", uid, r.count, errdefs.ErrResourceExhausted)
 }
 
-// Highest returns a Ranges of one range, the highest that is free. An agent takes the lowest first,
-// so that what runs beside it and takes the highest does not meet it.
+// Highest returns a Ranges of one range, the highest that is free: an agent that starts takes the
+// lowest first, so the two seldom want the same.
 //
 // # Errors
 //
@@ -129,18 +160,28 @@ func (r *Ranges) Highest(free func(first uint32) (bool, error)) (*Ranges, error)
 //
 // # Errors
 //
-// ErrAlreadyExists if another pod has it.
+// ErrAlreadyExists if another pod has it, durable.ErrLocked if that is another agent's or a run's;
+// the range is kept then too. Else those of the locks' folder.
 func (r *Ranges) Keep(uid string, first uint32) error {
 	if other := r.used[first]; other != "" && other != uid {
 		return fmt.Errorf("keep range of user ids %d of pod %q: pod %q has it: %w", first, uid, other, errdefs.ErrAlreadyExists)
 	}
 	r.used[first] = uid
+	if err := r.lock(uid, first); err != nil {
+		return fmt.Errorf("keep range of user ids %d of pod %q: %w", first, uid, err)
+	}
 	return nil
 }
 
 // Release frees the range of a pod. It does nothing if that is another's or 0.
 func (r *Ranges) Release(uid string, first uint32) {
-	if r.used[first] == uid {
-		delete(r.used, first)
+	if r.used[first] != uid {
+		return
+	}
+	delete(r.used, first)
+	if f := r.held[first]; f != nil {
+		delete(r.held, first)
+		// Without the pod's record the file locks nothing. The folder goes with its last one.
+		_ = errors.Join(os.Remove(f.Name()), f.Close(), os.Remove(r.locks))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -45,10 +46,14 @@ func (b *bench) on(ctx context.Context, agent bool, use func(*machine) error) er
 func (b *bench) with(ctx context.Context, s setup, use func(*machine) error) (err error) {
 	m := &machine{ctx: ctx}
 	dir := filepath.Join(b.dir, "node")
-	for _, name := range []string{"manifests", "pod-logs"} {
+	for _, name := range []string{"manifests", "pod-logs", "state"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return err
 		}
+	}
+	// As /run is.
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "state"), "tmpfs", 0, "mode=711"); err != nil {
+		return err
 	}
 	config := fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
 	if s.agent {

@@ -39,6 +39,7 @@ type bench struct {
 	rounds  int           // of what is done one after another
 	watch   time.Duration // how long processor time is counted
 	quiet   time.Duration // how long writes are counted while nothing happens
+	quick   bool          // only what the goals name first
 	dir     string
 	table   measure.Comparison
 }
@@ -52,6 +53,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another")
 	flags.DurationVar(&b.watch, "watch", time.Minute, "how long processor time is counted")
 	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long synced writes are counted while nothing happens")
+	flags.BoolFunc("quick", "the main goals in ten minutes: 5 rounds, 20 s of processor time, 30 s of quiet, guests only, no TCP probes", func(string) error {
+		b.quick, b.rounds, b.watch, b.quiet = true, 5, 20*time.Second, 30*time.Second
+		return nil
+	})
 	only := flags.String("only", "", "parts to run, with commas between them; all when empty: "+strings.Join(names(b.parts()), ", "))
 	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, args[1:], *only) })
 }
@@ -68,12 +73,23 @@ func (b *bench) parts() []part {
 		list = append(list, part{p.part, b.probes(p)})
 	}
 	list = append(list, []part{
-		{"starts", b.starts}, {"crowd", b.crowd}, {"edits", b.edits}, {"restart", b.restart}, {"writes", b.writes},
+		{"starts", b.starts}, {"crowd", b.crowd}, {"boot", b.boot}, {"edits", b.edits}, {"restart", b.restart}, {"writes", b.writes},
 	}...)
 	if b.kubelet != "" {
 		list = append(list, part{"kubelet", b.besideKubelet})
 	}
 	return list
+}
+
+// quick are the parts of -quick.
+var quick = []string{"size", "memory", "http", "exec-guest", "starts", "boot", "writes"}
+
+// handlers are those whose pods are measured.
+func (b *bench) handlers() []string {
+	if b.quick {
+		return []string{"wasm"}
+	}
+	return []string{"wasm", "runc"}
 }
 
 func names(parts []part) []string {
@@ -93,6 +109,8 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 	for name := range strings.SplitSeq(only, ",") {
 		i := slices.IndexFunc(parts, func(p part) bool { return p.name == name })
 		switch {
+		case only == "" && b.quick:
+			wanted = slices.DeleteFunc(parts, func(p part) bool { return !slices.Contains(quick, p.name) })
 		case only == "":
 			wanted = parts
 		case i < 0:

@@ -23,7 +23,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 // the pod's.
 func (b *bench) starts(ctx context.Context) error {
 	return b.on(ctx, true, func(m *machine) error {
-		for _, handler := range []string{"wasm", "runc"} {
+		for _, handler := range b.handlers() {
 			var file, bareFile, gone, crash, bareCrash []float64
 			for i := range b.rounds + 2 { // the first ones warm caches
 				name := fmt.Sprintf("%s-%d", handler, i)
@@ -180,7 +180,7 @@ func (m *machine) byCalls(name, handler string) (started, next time.Duration, er
 func (b *bench) crowd(ctx context.Context) error {
 	rounds := max(b.rounds/6, 1)
 	return b.on(ctx, true, func(m *machine) error {
-		for _, handler := range []string{"wasm", "runc"} {
+		for _, handler := range b.handlers() {
 			for _, count := range []int{b.pods / 2, b.pods} {
 				var ours, others []float64
 				for range rounds {
@@ -217,6 +217,77 @@ func (b *bench) crowd(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// boot times the start of a server that finds many files, until the last container has started,
+// beside one whose client makes the same pods as soon as it answers.
+func (b *bench) boot(ctx context.Context) error {
+	took := map[bool][]float64{}
+	for _, agent := range []bool{true, false} {
+		err := b.on(ctx, agent, func(m *machine) error {
+			for range max(b.rounds/6, 1) {
+				one, err := m.boot(b.pods)
+				if err != nil {
+					return err
+				}
+				took[agent] = append(took[agent], ms(one))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	a, o := measure.SpreadOf(took[true]), measure.SpreadOf(took[false])
+	b.table.Add(fmt.Sprintf("server starts with %d files → all Ready, ms, beside the bare calls", b.pods), a.Text("%.0f"), o.Text("%.0f"),
+		fmt.Sprintf("%.2f", a.Median/o.Median), "≤ 1.5 ×", a.Median <= 1.5*o.Median)
+	return nil
+}
+
+// boot starts the server anew, with files for its agent or with pods that its client makes, and
+// removes them.
+func (m *machine) boot(count int) (took time.Duration, err error) {
+	if err := m.SignalDaemon(syscall.SIGTERM); err != nil {
+		return 0, err
+	}
+	agent := m.client != nil
+	if agent {
+		files := map[string]string{}
+		for i := range count {
+			name := fmt.Sprintf("p%03d", i)
+			files[name] = m.manifest(name, idle("wasm"))
+		}
+		if _, err := m.put(files); err != nil {
+			return 0, err
+		}
+		// A listing reads what is younger than a second later.
+		if err := wait(m.ctx, 2*time.Second); err != nil {
+			return 0, err
+		}
+	}
+	begun := time.Now()
+	if err := m.StartDaemon(m.ctx); err != nil {
+		return 0, err
+	}
+	var pods []*bare
+	if agent {
+		if err = m.connect(); err == nil {
+			err = m.awaitReady(count)
+		}
+	} else {
+		_, pods, err = m.manyBare(count, idle("wasm"))
+	}
+	if err != nil {
+		return 0, err
+	}
+	last, err := m.lastStart()
+	if agent {
+		return last.Sub(begun), errors.Join(err, m.removeAll())
+	}
+	for _, p := range pods {
+		err = errors.Join(err, m.down(p))
+	}
+	return last.Sub(begun), err
 }
 
 // edits times edits of a ConfigMap, until a container would see them.

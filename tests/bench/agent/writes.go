@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,7 +46,7 @@ func (b *bench) writes(ctx context.Context) error {
 		}{
 			{"start of a pod", 6, func() error { _, err := m.many(pods, idle("wasm")); return err }},
 			{"restart of a container", 1, m.restartAll},
-			{fmt.Sprintf("pod in %v of quiet", b.quiet), 0, func() error { return wait(ctx, b.quiet) }},
+			{fmt.Sprintf("pod in %v of quiet", b.quiet), 0, func() error { return b.quietly(m) }},
 			{"end of a pod", -1, m.removeAll},
 		} {
 			ours, others, err := m.synced(step.do)
@@ -60,6 +63,61 @@ func (b *bench) writes(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// quietly counts the bytes that the server and its shims have the disk write while nothing happens.
+func (b *bench) quietly(m *machine) error {
+	if err := wait(m.ctx, 3*settle); err != nil {
+		return err
+	}
+	begun := time.Now()
+	before, err := m.written()
+	if err != nil {
+		return err
+	}
+	if err := wait(m.ctx, b.quiet); err != nil {
+		return err
+	}
+	after, err := m.written()
+	if err != nil {
+		return err
+	}
+	if err := filepath.WalkDir(m.Options.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // it may have been removed meanwhile
+		}
+		if info, err := d.Info(); err == nil && info.ModTime().After(begun) {
+			fmt.Fprintf(b.out, "written while nothing happened: %s\n", path)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	bytes := float64(after - before)
+	b.table.Add("written to disk by server and shims in a quiet hour, KiB", fmt.Sprintf("%.1f", bytes/1024*time.Hour.Seconds()/b.quiet.Seconds()), "", "", "≤ 0", bytes == 0)
+	return nil
+}
+
+// written is how many bytes the server and its shims have had written to a disk.
+func (m *machine) written() (sum int64, err error) {
+	pids, err := measure.Shims(m.Node)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range append(pids, m.DaemonPID()) {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(data), "\nwrite_bytes: ")
+		line, _, _ := strings.Cut(rest, "\n")
+		n, err := strconv.ParseInt(line, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read /proc/%d/io: %w", pid, err)
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // synced counts the synced writes of the server while something is done.

@@ -257,8 +257,7 @@ func mounts(w *writer, c *corev1.Container) {
 		return
 	}
 	w.line(2, "Mounts:")
-	sorted := slices.SortedFunc(slices.Values(c.VolumeMounts), func(a, b corev1.VolumeMount) int { return cmp.Compare(a.MountPath, b.MountPath) })
-	for _, m := range sorted {
+	for _, m := range sorted(c.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath }) {
 		flags := "rw"
 		if m.ReadOnly {
 			flags = "ro"
@@ -268,4 +267,15 @@ func mounts(w *writer, c *corev1.Container) {
 		}
 		w.line(3, "%s from %s (%s)", m.MountPath, m.Name, flags)
 	}
+}
+
+// sorted points to the elements of a list in the order of their keys. Pointers share one sorting
+// routine, where each type of elements would link its own.
+func sorted[T any](list []T, key func(*T) string) []*T {
+	pointers := make([]*T, len(list))
+	for i := range list {
+		pointers[i] = &list[i]
+	}
+	slices.SortStableFunc(pointers, func(a, b *T) int { return cmp.Compare(key(a), key(b)) })
+	return pointers
 }

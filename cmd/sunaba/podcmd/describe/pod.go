@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -177,8 +176,7 @@ func tolerations(w *writer, all []corev1.Toleration) {
 		return
 	}
 	title := "Tolerations"
-	all = slices.SortedStableFunc(slices.Values(all), func(a, b corev1.Toleration) int { return cmp.Compare(a.Key, b.Key) })
-	for _, t := range all {
+	for _, t := range sorted(all, func(t *corev1.Toleration) string { return t.Key }) {
 		text := t.Key
 		if t.Value != "" {
 			text += "=" + t.Value
