@@ -3,6 +3,7 @@ package guest
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func limitHeap(memory, engine uint64) {
 // collected from now on. Few host functions make any; each request that is answered does.
 func settleHeap(moduleSize int, answers bool) {
 	if answers {
-		debug.SetGCPercent(100)
+		new(pace).adjust()
 	}
 	limit := int64(smallHeap)
 	if moduleSize >= worthCollecting {
@@ -48,6 +49,35 @@ func settleHeap(moduleSize int, answers bool) {
 	if !answers && limit < debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}
+}
+
+// pace sets when a process that answers requests collects garbage. Each request makes some 40 KiB
+// and little stays: by Go's own measure there would be a collection every hundred requests, which
+// all those under way wait for. There may be as much garbage as there is heap in use, and at least
+// garbage. The limit of limitHeap counts beside it, and rest gives the heap back.
+type pace struct{ percent int }
+
+// garbage is in bytes. The runtime collects nothing below 4 MiB for each 100 percent.
+const (
+	garbage     = 16 << 20
+	mostPercent = 400
+)
+
+// adjust is called at the start and after every collection.
+func (p *pace) adjust() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	// The world stops for a new setting: not for a small difference.
+	if want := percentFor(live[0].Value.Uint64()); want < p.percent*3/4 || want > p.percent*5/4 {
+		p.percent = want
+		debug.SetGCPercent(want)
+	}
+	runtime.SetFinalizer(p, (*pace).adjust)
+}
+
+// percentFor is the garbage that there may be beside so much heap in use, in percent of that.
+func percentFor(live uint64) int {
+	return int(min(max(garbage*100/max(live, 1), 100), mostPercent))
 }
 
 // unmap lets the process forget what it has looked at of files that are mapped: this program, and
