@@ -21,10 +21,11 @@ type exchange struct {
 
 	tell     func()        // closes answered
 	answered chan struct{} // closed when response or err is there, and it is time to send it
+	taken    chan struct{} // closed when who sends it has been woken by that
 }
 
 func newExchange() *exchange {
-	e := &exchange{answered: make(chan struct{})}
+	e := &exchange{answered: make(chan struct{}), taken: make(chan struct{})}
 	e.tell = sync.OnceFunc(func() { close(e.answered) })
 	return e
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"runtime"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -148,7 +147,7 @@ func (h *Handler) start(guest Guest, request *incomingRequest) *exchange {
 		defer deadline.Stop()
 		err := run(guest, request, e)
 		e.finish(err)
-		runtime.Gosched() // the response first: this thread is awake
+		<-e.taken // the response first: this thread is awake
 		guest.Release(err)
 	}()
 	return e
@@ -181,6 +180,7 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 		e.answer(nil, ErrDeadline)
 		<-e.answered
 	}
+	close(e.taken)
 	if e.response == nil {
 		h.fail(w, r, e.err)
 		return true
