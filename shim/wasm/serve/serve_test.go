@@ -265,7 +265,7 @@ func TestRequestWaitsForInstanceThatIsMade(t *testing.T) {
 	one := b.memory.Used()
 	var released sync.WaitGroup
 	for range 1000 {
-		g, err := b.instances.Take(t.Context())
+		g, err := b.instances.Take(t.Context(), time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,6 +339,20 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	all.Wait()
 	b.memory.SetCeiling(0)
 	b.want("/hello", "200 hello")
+}
+
+// TestWaitingForMemoryEnds with the time of the request.
+func TestWaitingForMemoryEnds(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	b.memory.SetCeiling(2 << 16) // room for one
+	g, err := b.instances.Take(t.Context(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Release(nil)
+	if _, err := b.instances.Take(t.Context(), time.Now().Add(10*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // TestManyAtOnce shares few instances.
