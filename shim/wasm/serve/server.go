@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -79,6 +80,10 @@ func (s *Server) Drain() { s.drain.Do(s.listener.drain) }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// net/http has started the goroutine that notices when the client leaves. It runs first, else the
+	// end of the request would wait for its first turn, the next request would be there by then, and
+	// those of other connections would not be: the runtime asks for them when it has nothing to run.
+	runtime.Gosched()
 	s.begin()
 	defer s.end()
 	if s.access == nil {
