@@ -19,7 +19,7 @@ func TestGarbageOfAServer(t *testing.T) {
 
 // TestPaceFollowsTheHeap after each collection, in both directions.
 func TestPaceFollowsTheHeap(t *testing.T) {
-	new(pace).adjust()
+	new(pace).follow()
 	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	reached := func(want uint64) {
 		t.Helper()
