@@ -30,7 +30,10 @@ LDFLAGS := -s -w -X github.com/sunaba-project/sunaba/version.stamp=$(VERSION)
 TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
 # What is compiled with other flags is compiled twice: checks and tests have those of the build.
 FLAGS   := -trimpath -tags $(TAGS)
-BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS)"
+# The linker puts amd64's functions at multiples of 32 bytes, and those of other architectures at 16
+# or less. At 16 both programs are a hundredth smaller, and no slower. tests/binaries has it too.
+ALIGN   := [ "$$($(GO) env GOARCH)" != amd64 ] || echo -funcalign=16
+BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS) $$($(ALIGN))"
 
 .PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
@@ -74,7 +77,8 @@ dist: share
 	rm -rf $(DIST)
 	@for arch in $(DIST_ARCHES); do \
 	  echo "build linux/$$arch"; \
-	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba ./cmd/containerd-shim-sunaba-v1 || exit 1; \
+	  export GOOS=linux GOARCH=$$arch; \
+	  $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba ./cmd/containerd-shim-sunaba-v1 || exit 1; \
 	done
 	cd $(PACKAGING) && $(GO) run $(FLAGS) ./dist -version "$$($(abspath $(BIN))/sunaba version | cut -d' ' -f2)" -date $(DATE) \
 	  -programs $(abspath $(BIN))/cross -share $(abspath $(BIN))/share -out $(abspath $(DIST)) \
@@ -115,8 +119,9 @@ check-modules:
 check-cross:
 	@for arch in $(ARCHES); do \
 	  echo "cross-build linux/$$arch"; \
-	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba && \
-	  GOOS=linux GOARCH=$$arch $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/containerd-shim-sunaba-v1 || exit 1; \
+	  export GOOS=linux GOARCH=$$arch; \
+	  $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba && \
+	  $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/containerd-shim-sunaba-v1 || exit 1; \
 	done
 
 check-clean:

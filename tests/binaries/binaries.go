@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 )
 
 // The names of both.
@@ -45,7 +46,11 @@ func provide(folder, name string) error {
 		}
 		return nil
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", Tags, "-ldflags=-s -w -X "+module+"/version.stamp=test", "-o", to, module+"/cmd/"+name)
+	flags := "-s -w -X " + module + "/version.stamp=test"
+	if runtime.GOARCH == "amd64" {
+		flags += " -funcalign=16" // as the Makefile has it
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", Tags, "-ldflags="+flags, "-o", to, module+"/cmd/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", name, err, out)

@@ -74,5 +74,5 @@ func served(ctx context.Context, file string) error {
 	handler := &wasihttp.Handler{Instances: serve.NewInstances(c, nil, serve.Options{}), Limits: wasihttp.Limits{Time: time.Minute},
 		Log: func(r *http.Request, err error) { fmt.Fprintln(os.Stderr, r.URL.Path, err) }}
 	fmt.Fprintf(os.Stderr, "Serving HTTP on http://%s/\n", l.Addr())
-	return serve.NewServer(l.(*net.TCPListener), handler, nil, func() {}).Serve()
+	return serve.NewServer(l.(*net.TCPListener), handler, nil, func() {}, func() {}).Serve()
 }

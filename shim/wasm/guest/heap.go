@@ -3,6 +3,7 @@ package guest
 import (
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,22 +33,68 @@ func limitHeap(memory, engine uint64) {
 	}
 }
 
-// settleHeap gives back what loading a module of this size needed and sets when garbage is
-// collected from now on. Few host functions make any; each request that is answered does.
-func settleHeap(moduleSize int, answers bool) {
-	if answers {
-		debug.SetGCPercent(100)
-	}
+// settleHeap gives back what loading the module needed and sets when garbage is collected from now
+// on. Few host functions make any; each request that is answered does.
+func (g *guest) settleHeap() {
 	limit := int64(smallHeap)
-	if moduleSize >= worthCollecting {
+	if g.size >= worthCollecting {
 		debug.FreeOSMemory()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		limit = int64(m.Sys-m.HeapReleased) + headroom
 	}
-	if !answers && limit < debug.SetMemoryLimit(-1) {
+	if g.http != nil {
+		debug.SetGCPercent(mostPercent)
+		if g.size >= worthCollecting {
+			g.pace.follow()
+		}
+	} else if limit < debug.SetMemoryLimit(-1) {
 		debug.SetMemoryLimit(limit)
 	}
+}
+
+// pace sets when a process that answers requests collects garbage. Each request makes some 40 KiB
+// and little stays: by Go's own measure there would be a collection every hundred requests, which
+// all those under way wait for. There may be as much garbage as there is heap in use, and at least
+// 16 MiB. The limit of limitHeap counts beside it, and rest gives the heap back.
+type pace struct {
+	once    sync.Once
+	percent int
+}
+
+const (
+	leastGarbage = 16 << 20 // bytes
+	mostPercent  = 400      // the runtime collects nothing below 16 MiB then
+)
+
+// cycle is unreachable, so that its finalizer runs after every collection.
+type cycle struct{ of *pace }
+
+func (c *cycle) ended() {
+	c.of.adjust()
+	runtime.SetFinalizer(c, (*cycle).ended)
+}
+
+// follow has the pace follow the heap in use, which costs an idle process 100 KiB: it is for one
+// that has many connections or a large module. It may be called again.
+func (p *pace) follow() {
+	p.once.Do(func() { runtime.SetFinalizer(&cycle{p}, (*cycle).ended) })
+}
+
+// adjust is called after every collection. The world stops for a new setting: not for a small
+// difference.
+func (p *pace) adjust() {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m) // package metrics takes memory in each process that has it
+	if want := percentFor(m.HeapAlloc); want < p.percent*3/4 || want > p.percent*5/4 {
+		p.percent = want
+		debug.SetGCPercent(want)
+	}
+}
+
+// percentFor is the garbage that there may be beside so much heap in use, in percent of that.
+func percentFor(live uint64) int {
+	return int(min(max(leastGarbage*100/max(live, 1), 100), mostPercent))
 }
 
 // unmap lets the process forget what it has looked at of files that are mapped: this program, and

@@ -81,7 +81,7 @@ func (h *httpGuest) listen(ports []port) error {
 		access = os.Stdout
 	}
 	handler := &wasihttp.Handler{Instances: instances, Limits: wasihttp.Limits{Time: c.Time(), Body: int64(c.Body)}, Log: h.log}
-	h.server = serve.NewServer(tcp, handler, access, h.process.guest.rest)
+	h.server = serve.NewServer(tcp, handler, access, h.process.guest.rest, h.process.guest.pace.follow)
 	return nil
 }
 

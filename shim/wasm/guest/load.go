@@ -33,6 +33,7 @@ type guest struct {
 	compiled wazero.CompiledModule
 	module   api.Module
 	http     *httpGuest // of a component that answers requests, nil for others
+	pace     pace       // its collections
 }
 
 // load reads the module from its entry, checks its imports, and instantiates it unless that would

@@ -43,7 +43,7 @@ func (p *process) run() int {
 	if err := p.report(link.Created); err != nil {
 		return exitNoLink
 	}
-	settleHeap(p.guest.size, p.guest.http != nil)
+	p.guest.settleHeap()
 	if !p.awaitStart() {
 		return exitNoLink
 	}

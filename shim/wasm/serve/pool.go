@@ -59,11 +59,11 @@ func NewInstances(c *Component, first *Instance, o Options) *Instances {
 }
 
 // Take implements wasihttp.Instances.
-func (p *Instances) Take(ctx context.Context) (wasihttp.Guest, error) {
-	if err := p.enter(ctx); err != nil {
+func (p *Instances) Take(ctx context.Context, end time.Time) (wasihttp.Guest, error) {
+	if err := p.enter(ctx, end); err != nil {
 		return nil, err
 	}
-	i, err := p.instance(ctx)
+	i, err := p.instance(ctx, end)
 	if err != nil {
 		<-p.seats
 		return nil, err
@@ -73,7 +73,7 @@ func (p *Instances) Take(ctx context.Context) (wasihttp.Guest, error) {
 
 // instance makes an instance, unless there is a spare one. Where others have all the memory, it
 // waits until one of them gives its back.
-func (p *Instances) instance(ctx context.Context) (*Instance, error) {
+func (p *Instances) instance(ctx context.Context, end time.Time) (*Instance, error) {
 	for {
 		i, coming, released := p.lend()
 		if i == nil && coming != nil {
@@ -91,12 +91,24 @@ func (p *Instances) instance(ctx context.Context) (*Instance, error) {
 		if alone || !errors.As(err, &memory) {
 			return nil, err
 		}
+		ctx, leave := until(ctx, end)
 		select {
 		case <-released:
+			leave()
 		case <-ctx.Done():
+			leave()
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// until is a context that ends with ctx and at a time, unless that is zero. Only who waits needs
+// one.
+func until(ctx context.Context, end time.Time) (context.Context, context.CancelFunc) {
+	if end.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end)
 }
 
 // lend counts a request in, and returns the spare instance, nil for none, what gets the one that is
@@ -143,7 +155,7 @@ func (p *Instances) tell() {
 }
 
 // enter waits for a seat. Goroutines that wait for a channel are served in their order.
-func (p *Instances) enter(ctx context.Context) error {
+func (p *Instances) enter(ctx context.Context, end time.Time) error {
 	select {
 	case p.seats <- struct{}{}:
 		return nil
@@ -154,6 +166,8 @@ func (p *Instances) enter(ctx context.Context) error {
 		return wasihttp.ErrBusy
 	}
 	defer p.waiting.Add(-1)
+	ctx, leave := until(ctx, end)
+	defer leave()
 	select {
 	case p.seats <- struct{}{}:
 		return nil

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ type bench struct {
 	served chan error
 	access *lines
 	failed *lines // what Handler.Log was told
+
+	crowded atomic.Bool // there were many connections
 }
 
 // lines are what was written, for several goroutines.
@@ -106,7 +109,7 @@ func serveFile(t *testing.T, name string, o Options, limits wasihttp.Limits, eac
 	b.url = "http://" + l.Addr().String()
 	b.instances = NewInstances(c, first, o)
 	b.server = NewServer(l.(*net.TCPListener), &wasihttp.Handler{Instances: b.instances, Limits: limits,
-		Log: func(_ *http.Request, err error) { fmt.Fprintln(b.failed, err) }}, b.access, func() {})
+		Log: func(_ *http.Request, err error) { fmt.Fprintln(b.failed, err) }}, b.access, func() {}, func() { b.crowded.Store(true) })
 	go func() { b.served <- b.server.Serve() }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
@@ -265,7 +268,7 @@ func TestRequestWaitsForInstanceThatIsMade(t *testing.T) {
 	one := b.memory.Used()
 	var released sync.WaitGroup
 	for range 1000 {
-		g, err := b.instances.Take(t.Context())
+		g, err := b.instances.Take(t.Context(), time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,6 +344,20 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 	b.want("/hello", "200 hello")
 }
 
+// TestWaitingForMemoryEnds with the time of the request.
+func TestWaitingForMemoryEnds(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	b.memory.SetCeiling(2 << 16) // room for one
+	g, err := b.instances.Take(t.Context(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Release(nil)
+	if _, err := b.instances.Take(t.Context(), time.Now().Add(10*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestManyAtOnce shares few instances.
 func TestManyAtOnce(t *testing.T) {
 	b := serve(t, Options{Concurrency: 8}, wasihttp.Limits{}, 0)
@@ -353,6 +370,27 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestCrowd tells of many connections that are open, with the next request.
+func TestCrowd(t *testing.T) {
+	b := serve(t, Options{}, wasihttp.Limits{}, 0)
+	b.want("/hello", "200 hello")
+	if b.crowded.Load() {
+		t.Error("one connection is a crowd")
+	}
+	for range crowd {
+		c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	b.want("/hello", "200 hello") // over one that was accepted after all others
+	if !b.crowded.Load() {
+		t.Error("many connections are no crowd")
+	}
 }
 
 // TestDrain answers what has arrived, and nothing else.

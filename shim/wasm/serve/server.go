@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -18,6 +19,7 @@ const (
 	headTime = 10 * time.Second
 	idleTime = 120 * time.Second
 	maxHead  = 64 << 10
+	crowd    = 64 // connections
 )
 
 // quietTime is how long no request is active before the server rests.
@@ -35,6 +37,7 @@ type Server struct {
 	handler  Handler
 	listener *listener
 	access   *accessLog // nil = none
+	crowded  func()
 
 	mu    sync.Mutex
 	busy  int // requests under way
@@ -44,9 +47,9 @@ type Server struct {
 
 // NewServer makes a server on a listener, which it closes. Access is where a line for each request
 // is written, nil for nowhere. rest is called when there has been no request for a while, to give
-// memory back.
-func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest func()) *Server {
-	s := &Server{handler: h, listener: newListener(l, maxConns)}
+// memory back, crowded with each request while there are many connections, which take memory.
+func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded func()) *Server {
+	s := &Server{handler: h, listener: newListener(l, maxConns), crowded: crowded}
 	if access != nil {
 		s.access = &accessLog{to: access}
 	}
@@ -79,8 +82,15 @@ func (s *Server) Drain() { s.drain.Do(s.listener.drain) }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// net/http has started the goroutine that notices when the client leaves. It runs first, else the
+	// end of the request would wait for its first turn, the next request would be there by then, and
+	// those of other connections would not be: the runtime asks for them when it has nothing to run.
+	runtime.Gosched()
 	s.begin()
 	defer s.end()
+	if len(s.listener.places) > crowd {
+		s.crowded()
+	}
 	if s.access == nil {
 		s.handler.ServeHTTP(w, r)
 		return

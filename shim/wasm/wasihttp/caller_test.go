@@ -346,7 +346,7 @@ type played struct {
 	busy chan struct{} // full: ErrBusy
 }
 
-func (p *played) Take(context.Context) (Guest, error) {
+func (p *played) Take(context.Context, time.Time) (Guest, error) {
 	if p.busy != nil {
 		select {
 		case p.busy <- struct{}{}:

@@ -64,7 +64,7 @@ type asyncGuests struct {
 	play func(g *guest)
 }
 
-func (a asyncGuests) Take(context.Context) (Guest, error) {
+func (a asyncGuests) Take(context.Context, time.Time) (Guest, error) {
 	g := a.c.guest()
 	g.instance.ABI().Tasks = async.New(g.instance.System())
 	return &asyncGuest{g, a.play}, nil

@@ -1,6 +1,7 @@
 package wasihttp
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,10 +22,11 @@ type exchange struct {
 
 	tell     func()        // closes answered
 	answered chan struct{} // closed when response or err is there, and it is time to send it
+	taken    chan struct{} // closed when who sends it has been woken by that
 }
 
 func newExchange() *exchange {
-	e := &exchange{answered: make(chan struct{})}
+	e := &exchange{answered: make(chan struct{}), taken: make(chan struct{})}
 	e.tell = sync.OnceFunc(func() { close(e.answered) })
 	return e
 }
@@ -98,15 +100,15 @@ func (w *writer) head(r *outgoingResponse) {
 const goneGrace = time.Second
 
 // copy sends the body until its end, which it returns: nil for a complete one. at is when the
-// response came, gone tells that the client sends nothing more, over that the time of the request
-// is over.
-func (w *writer) copy(body *outgoing, at time.Time, gone, over <-chan struct{}) error {
+// response came. client ends when the client sends nothing more, end is when the request's time is
+// over, zero for never. Most bodies are there as a whole, and need neither a timer nor a channel.
+func (w *writer) copy(body *outgoing, at time.Time, client context.Context, end time.Time) error {
 	chunk := chunks.Get().(*[16 << 10]byte)
 	defer chunks.Put(chunk)
-	pause := time.NewTimer(lull - time.Since(at))
-	defer pause.Stop()
+	var pause *time.Timer
 	unsent := true // the head
-	var left <-chan time.Time
+	var gone <-chan struct{}
+	var left, over <-chan time.Time
 	for {
 		n, err := body.pipe.TryRead(chunk[:])
 		switch {
@@ -127,6 +129,14 @@ func (w *writer) copy(body *outgoing, at time.Time, gone, over <-chan struct{}) 
 			return nil
 		case err != nil:
 			return err
+		}
+		if pause == nil {
+			pause = time.NewTimer(lull - time.Since(at))
+			defer pause.Stop()
+			gone = client.Done()
+			if !end.IsZero() {
+				over = time.After(time.Until(end))
+			}
 		}
 		select {
 		case <-body.pipe.Moved:

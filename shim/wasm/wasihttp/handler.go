@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
-	"runtime"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -28,8 +26,9 @@ var (
 
 // Instances lends guests to requests.
 type Instances interface {
-	// Take waits for a guest until ctx ends. ErrBusy where too many wait already.
-	Take(ctx context.Context) (Guest, error)
+	// Take waits for a guest until ctx ends, or the time, unless that is zero. ErrBusy where too many
+	// wait already.
+	Take(ctx context.Context, end time.Time) (Guest, error)
 }
 
 // Guest is an instance of a component, for one request.
@@ -100,17 +99,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to := &writer{ResponseWriter: w, control: http.NewResponseController(w)}
-	over, cancel := context.WithoutCancel(r.Context()), context.CancelFunc(func() {})
-	queue := r.Context()
+	var end time.Time
 	if h.Limits.Time > 0 {
-		over, cancel = context.WithTimeout(over, h.Limits.Time)
-		var leave context.CancelFunc
-		queue, leave = context.WithTimeout(queue, h.Limits.Time)
-		defer leave()
-		_ = to.control.SetWriteDeadline(time.Now().Add(h.Limits.Time + writeGrace)) // a writer without deadlines has none
+		end = time.Now().Add(h.Limits.Time)
+		_ = to.control.SetWriteDeadline(end.Add(writeGrace)) // a writer without deadlines has none
 	}
-	defer cancel()
-	guest, err := h.Instances.Take(queue)
+	guest, err := h.Instances.Take(r.Context(), end)
 	if err != nil {
 		h.refuse(w, r, http.StatusServiceUnavailable, err)
 		return
@@ -126,7 +120,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		body.reader = http.NoBody
 	}
-	complete := h.answer(over, to, r, h.start(guest, arrived(r, body, size)))
+	complete := h.answer(end, to, r, h.start(guest, arrived(r, body, size), end))
 	to.settle(body)
 	body.reader, body.trailers, body.over = nil, nil, nil // the guest may keep the body
 	if !complete {
@@ -134,21 +128,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// start runs the guest.
-func (h *Handler) start(guest Guest, request *incomingRequest) *exchange {
+// start runs the guest, until the time that is its end, unless that is zero.
+func (h *Handler) start(guest Guest, request *incomingRequest, end time.Time) *exchange {
 	e := newExchange()
 	request.body.limit, request.body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
-	deadline := time.AfterFunc(math.MaxInt64, func() { guest.Stop(ErrDeadline) })
-	if h.Limits.Time > 0 {
-		deadline.Reset(h.Limits.Time)
+	stop := func() bool { return true }
+	if !end.IsZero() {
+		stop = time.AfterFunc(time.Until(end), func() {
+			e.answer(nil, ErrDeadline)
+			guest.Stop(ErrDeadline)
+		}).Stop
 	}
 	h.guests.Add(1)
 	go func() {
 		defer h.guests.Done()
-		defer deadline.Stop()
+		defer stop()
 		err := run(guest, request, e)
 		e.finish(err)
-		runtime.Gosched() // the response first: this thread is awake
+		<-e.taken // the response first: this thread is awake
 		guest.Release(err)
 	}()
 	return e
@@ -173,14 +170,11 @@ func run(guest Guest, request *incomingRequest, e *exchange) (err error) {
 	return guest.Handle(ctx, uint64(i.Add(request, 0)), uint64(i.Add(&responseOutparam{e}, 0)))
 }
 
-// answer waits for the guest's response and sends it. It reports whether the response is complete.
-func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *exchange) bool {
-	select {
-	case <-e.answered:
-	case <-over.Done():
-		e.answer(nil, ErrDeadline)
-		<-e.answered
-	}
+// answer waits for the guest's response and sends it, until the time that is its end, unless that
+// is zero. It reports whether the response is complete.
+func (h *Handler) answer(end time.Time, w *writer, r *http.Request, e *exchange) bool {
+	<-e.answered
+	close(e.taken)
 	if e.response == nil {
 		h.fail(w, r, e.err)
 		return true
@@ -194,7 +188,7 @@ func (h *Handler) answer(over context.Context, w *writer, r *http.Request, e *ex
 	if e.response.body == nil {
 		return true
 	}
-	if err := w.copy(e.response.body, e.at, r.Context().Done(), over.Done()); err != nil {
+	if err := w.copy(e.response.body, e.at, r.Context(), end); err != nil {
 		e.response.body.pipe.CloseRead(pipe.ErrUnread)
 		h.log(r, fmt.Errorf("send response: %w", err))
 		_ = w.control.Flush() // the client is to see what there was

@@ -586,11 +586,11 @@ type keeper struct {
 	play  func(g *guest, handles []uint64)
 }
 
-func (k *keeper) Take(context.Context) (Guest, error) { return k, nil }
-func (k *keeper) Context() context.Context            { return k.ctx }
-func (k *keeper) Stop(error)                          {}
-func (k *keeper) Async() bool                         { return k.async }
-func (k *keeper) Release(error)                       {}
+func (k *keeper) Take(context.Context, time.Time) (Guest, error) { return k, nil }
+func (k *keeper) Context() context.Context                       { return k.ctx }
+func (k *keeper) Stop(error)                                     {}
+func (k *keeper) Async() bool                                    { return k.async }
+func (k *keeper) Release(error)                                  {}
 
 func (k *keeper) Handle(_ context.Context, handles ...uint64) error {
 	k.play(k.guest, handles)

@@ -107,7 +107,7 @@ func (p *played) serve() {
 	instances := serve.NewInstances(&serve.Component{Context: m.context, Runtime: m.runtime, Compiled: m.compiled, Host: m.host, Extension: client}, nil, serve.Options{})
 	handler := &wasihttp.Handler{Instances: instances, Limits: wasihttp.Limits{Time: time.Minute},
 		Log: func(r *http.Request, err error) { fmt.Fprintln(p.stdio[2], r.Method, r.URL, err) }}
-	p.server, p.url = serve.NewServer(l.(*net.TCPListener), handler, nil, func() {}), "http://"+l.Addr().String()
+	p.server, p.url = serve.NewServer(l.(*net.TCPListener), handler, nil, func() {}, func() {}), "http://"+l.Addr().String()
 	go func() {
 		code := uint32(0)
 		if err := p.server.Serve(); err != nil {
