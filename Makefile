@@ -19,8 +19,9 @@ CONTAINERD_V := 2.4.2
 KUBELET_V    := 1.36.0
 ARCHES      := amd64 arm64 arm riscv64
 
+# -trimpath is for what tests and targets build too: what is compiled with other flags is compiled twice.
 export CGO_ENABLED := 0
-export GOFLAGS     := -buildvcs=false
+export GOFLAGS     := -buildvcs=false -trimpath
 export GOARM       := 7
 
 # Package version makes a semantic version of it, in both binaries.
@@ -28,7 +29,7 @@ LDFLAGS := -s -w -X github.com/sunaba-project/sunaba/version.stamp=$(VERSION)
 # no_grpc drops the gRPC halves of containerd's API: the shim binary's size is every pod's overhead. The other two drop text/template and
 # html/template: with them the linker keeps every exported method, and sunaba grows by a fifth. tests/binaries has the same tags.
 TAGS    := grpcnotrace,no_grpc,urfave_cli_no_template
-# What is compiled with other flags is compiled twice: checks and tests have those of the build.
+# Checks and tests have the flags of the build, so that nothing is compiled twice.
 FLAGS   := -trimpath -tags $(TAGS)
 # The linker puts amd64's functions at multiples of 32 bytes, and those of other architectures at 16
 # or less. At 16 both programs are a hundredth smaller, and no slower. tests/binaries has it too.
@@ -98,7 +99,7 @@ check-vet:
 
 # Every check but SA1019: clients still send the CRI fields that are marked as deprecated, so they are read.
 check-staticcheck: $(TOOLS)/bin/staticcheck
-	GOFLAGS="$(GOFLAGS) -trimpath" $(TOOLS)/bin/staticcheck -tags $(TAGS) -checks "all,-SA1019" ./...
+	$(TOOLS)/bin/staticcheck -tags $(TAGS) -checks "all,-SA1019" ./...
 	GOOS=wasip1 GOARCH=wasm $(TOOLS)/bin/staticcheck -checks "all,-SA1019" ./examples/greeter ./examples/batch ./examples/page
 
 check-law:
@@ -139,14 +140,15 @@ setup-tests:
 # The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
 # cgroups of its own.
 LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts ./tests/recovery ./tests/components ./tests/containerd \
-           ./cmd/containerd-shim-sunaba-v1 ./tests/recovery/pods ./tests/gowasm ./images ./shim/runc ./shim/wasm/compile ./tests/criwasm
+           ./cmd/containerd-shim-sunaba-v1 ./tests/recovery/pods ./tests/pages ./tests/gowasm ./images ./shim/runc ./shim/wasm/compile ./tests/criwasm
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
-# machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own.
+# machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own. The laws do not run again
+# in `make check test`.
 test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc $(BROWSER)/bin/browser
 	cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...
-	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v /tests/machine$$)
+	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
 
 demo: setup tools build
 	$(GO) run $(FLAGS) ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl

@@ -36,7 +36,7 @@ var buildTiny = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "tiny")
-	cmd := exec.Command("go", "build", "-o", path, "./testdata/tiny")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "./testdata/tiny")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)

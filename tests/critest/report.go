@@ -87,11 +87,12 @@ func (s *settings) report(r result, out string) error {
 	}
 	var bad []string
 	again := 0
+	var text strings.Builder // written at once: another process may write too
 	for _, spec := range r.specs {
 		switch {
 		case spec.again && spec.state == "passed":
 			again++
-			fmt.Fprintf(s.stdout, "again    %s\n         %s\n", spec.name, brief(spec.why))
+			fmt.Fprintf(&text, "again    %s\n         %s\n", spec.name, brief(spec.why))
 		case spec.state == "skipped" && !knownSkip(spec.why):
 			bad = append(bad, fmt.Sprintf("skipped  %s\n         %s", spec.name, spec.why))
 		case spec.state != "skipped" && spec.state != "passed":
@@ -99,11 +100,14 @@ func (s *settings) report(r result, out string) error {
 		}
 	}
 	for _, line := range bad {
-		fmt.Fprintln(s.stdout, line)
+		fmt.Fprintln(&text, line)
 	}
 	passed, failed, skipped := r.counts()
-	fmt.Fprintf(s.stdout, "%s: %d passed (%d at the second attempt), %d failed, %d skipped of %d specs in %.0f s; %s\n",
+	fmt.Fprintf(&text, "%s: %d passed (%d at the second attempt), %d failed, %d skipped of %d specs in %.0f s; %s\n",
 		r.title(), passed, again, failed, skipped, len(r.specs), r.took.Seconds(), table)
+	if _, err := io.WriteString(s.stdout, text.String()); err != nil {
+		return err
+	}
 	if len(bad) > 0 || passed == 0 {
 		return fmt.Errorf("%d of %d specs failed or were skipped without need", len(bad), len(r.specs))
 	}

@@ -69,7 +69,8 @@ func (s *settings) inside(ctx context.Context, _ []string) error {
 	if err := os.Chmod(work, 0o711); err != nil {
 		return err
 	}
-	program := filepath.Join(s.cache, "critest")
+	program := filepath.Join(s.cache, "critest-"+s.variants[0].name) // other processes run others
+	defer os.Remove(program)
 	if err := patch(s.critest, program, digest); err != nil {
 		return err
 	}

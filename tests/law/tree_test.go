@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sunaba-project/sunaba/tests/binaries"
@@ -55,14 +56,19 @@ func goList(t *testing.T, args ...string) []pkg {
 	}
 }
 
-// project lists every package of the project.
+// listed is what project has listed.
+var listed []pkg
+
+// project lists every package of the project, once for all tests.
 func project(t *testing.T) []pkg {
 	t.Helper()
-	pkgs := goList(t, "./...")
-	if len(pkgs) == 0 {
+	if len(listed) == 0 {
+		listed = goList(t, "./...")
+	}
+	if len(listed) == 0 {
 		t.Fatal("go list ./... found no package")
 	}
-	return pkgs
+	return listed
 }
 
 // root is the folder of go.mod.
@@ -87,10 +93,13 @@ func eachFile(t *testing.T, fn func(path string, set *token.FileSet, file *ast.F
 	}
 }
 
-// sources reads every Go file of the project.
+// read reads every Go file of the project, once for all tests: none of them changes it.
+var read = sync.OnceValues(func() ([]*source.File, error) { return source.Read("../..") })
+
+// sources are every Go file of the project.
 func sources(t *testing.T) []*source.File {
 	t.Helper()
-	files, err := source.Read(root(t))
+	files, err := read()
 	if err != nil {
 		t.Fatal(err)
 	}

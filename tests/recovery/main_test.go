@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(node.Ground{
 		Name: "recovery",
 		Outside: func(folder string) error {
-			plugin := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(folder, "bin", "tiny"), "../../criserver/network/testdata/tiny")
+			plugin := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(folder, "bin", "tiny"), "../../criserver/network/testdata/tiny")
 			if out, err := plugin.CombinedOutput(); err != nil {
 				return fmt.Errorf("build the CNI plugin: %w\n%s", err, out)
 			}

@@ -267,7 +267,7 @@ func surroundings(b *suites.Builder) (env, see []string, err error) {
 	}
 	env = []string{
 		"HOME=/root", suites.ShareVariable + "=" + shareDir, builds.RootVariable + "=" + b.Root, "PATH=" + namesDir + ":" + folders[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"GOMODCACHE=" + folders[1], "GOCACHE=" + folders[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
+		"GOMODCACHE=" + folders[1], "GOCACHE=" + folders[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false -trimpath", "CGO_ENABLED=0",
 		// A system call costs fifty times what it costs on the host.
 		node.SlownessVariable + "=3",
 	}

@@ -35,7 +35,7 @@ func (b *builder) plan() (*plan, error) {
 	}
 	p := &plan{Over: []string{dirs[2]}, Env: []string{
 		"HOME=/root", builds.RootVariable + "=" + b.Root, "PATH=" + standInsDir + ":" + dirs[0] + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"GOMODCACHE=" + dirs[1], "GOCACHE=" + dirs[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0",
+		"GOMODCACHE=" + dirs[1], "GOCACHE=" + dirs[2], "GOPROXY=off", "GOTOOLCHAIN=local", "GOFLAGS=-buildvcs=false -trimpath", "CGO_ENABLED=0",
 		fmt.Sprint(node.SlownessVariable, "=", int(b.Slowness)),
 	}}
 	for i, path := range append(dirs, b.Root) {

@@ -63,7 +63,7 @@ func buildGo(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "guest.wasm")
 	cmd := exec.Command("go", "build", "-o", out, "../engine/testdata/gosuite")
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false -trimpath")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build guest: %v: %s", err, text)
 	}

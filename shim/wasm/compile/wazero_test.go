@@ -17,7 +17,7 @@ func buildReplaced(t *testing.T) string {
 	run := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command("go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false -trimpath", "GOWORK=off")
 		var complaint strings.Builder
 		cmd.Stderr = &complaint
 		out, err := cmd.Output()

@@ -204,7 +204,7 @@ func TestGuestsBothWays(t *testing.T) {
 // server is, and compares what it says with what the same program says as a Linux one.
 func TestWideGuestBothWays(t *testing.T) {
 	program, said := filepath.Join(shared.dir, "wide"), filepath.Join(t.TempDir(), "said")
-	shared.run(t, []string{"GOFLAGS=-buildvcs=false"}, "go", "build", "-o", program, "./testdata/wide")
+	shared.run(t, []string{"GOFLAGS=-buildvcs=false -trimpath"}, "go", "build", "-o", program, "./testdata/wide")
 	shared.run(t, nil, "sh", "-c", `"$0" >"$1"`, program, said)
 	want, err := os.ReadFile(said)
 	if err != nil || strings.Count(string(want), "\n") < 16 {

@@ -62,7 +62,7 @@ func TestGreeterBothWays(t *testing.T) {
 func greeterOnLinux(t *testing.T) (said, logged string) {
 	t.Helper()
 	program := filepath.Join(shared.dir, "greeter-linux")
-	shared.run(t, []string{"GOFLAGS=-buildvcs=false", "CGO_ENABLED=0"}, "go", "build", "-o", program, "../../../examples/greeter")
+	shared.run(t, []string{"GOFLAGS=-buildvcs=false -trimpath", "CGO_ENABLED=0"}, "go", "build", "-o", program, "../../../examples/greeter")
 	p, out := newPod(t), newOutput(t)
 	cmd := exec.Command(program)
 	cmd.Env, cmd.Stdout, cmd.Stderr = greeterEnv, out.theirs, os.Stderr

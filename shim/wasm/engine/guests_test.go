@@ -83,7 +83,7 @@ func (w *world) build(t testing.TB, name string) string {
 		}
 		w.run(t, nil, "sh", "-c", `cd "$0" && exec node node_modules/assemblyscript/bin/asc.js assembly/index.ts --target release -o "$1"`, project, out)
 	default:
-		w.run(t, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false"}, "go", "build", "-o", out, source)
+		w.run(t, []string{"GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false -trimpath"}, "go", "build", "-o", out, source)
 	}
 	w.built[name] = out
 	return out

@@ -24,7 +24,7 @@ func goGuest(t testing.TB, folder string) []byte {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "guest.wasm")
 	cmd := exec.Command("go", "build", "-o", out, "./testdata/"+folder)
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false -trimpath")
 	return wasitest.Build(t, cmd, out)
 }
 
