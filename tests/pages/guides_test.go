@@ -379,14 +379,6 @@ func ready(notices *net.UnixConn) error {
 	}
 }
 
-func dial(network, address string) error {
-	conn, err := net.Dial(network, address)
-	if err == nil {
-		conn.Close()
-	}
-	return err
-}
-
 // registry is nil if all examples have been pushed but those that may lack a compiler: the last one
 // comes after all others.
 func registry() error {
