@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/pods/manifest"
 )
 
 const one = `
@@ -488,6 +490,22 @@ func TestGraceOfNoPod(t *testing.T) {
 		}
 		w.settle(time.Minute)
 		w.gone()
+		w.stop()
+	})
+}
+
+// Who waits for what was applied does not wait for a pod of another node, which is never there.
+func TestAppliedForAnotherNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		w.settle(time.Second)
+		w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: far}\nspec:\n  nodeName: elsewhere\n  containers: [{name: app, image: app}]\n")
+		begin := time.Now()
+		w.agent.Applied(t.Context(), []manifest.Key{{Kind: manifest.KindPod, Namespace: "default", Name: "far"}})
+		if waited := time.Since(begin); waited != 0 {
+			t.Errorf("waited for %v", waited)
+		}
 		w.stop()
 	})
 }

@@ -75,7 +75,8 @@ type loop struct {
 	shuttingDown atomic.Bool
 	// withdrawn says that no pod is wanted any more, whatever the objects say.
 	withdrawn atomic.Bool
-	// freed says that a pod ceased to hold resources, which others may wait for.
+	// freed says that pods are to be judged anew: one ceased to hold resources, which others may wait
+	// for, or has waited for its record.
 	freed bool
 	ready sync.Once
 }
@@ -174,6 +175,7 @@ func (l *loop) run(ctx context.Context) error {
 			cancel()
 		case <-ctx.Done():
 		}
+		l.hear()
 		if l.freed {
 			l.freed = false
 			l.plan.sync()
@@ -186,6 +188,18 @@ func (l *loop) run(ctx context.Context) error {
 		failure = <-objects
 	}
 	return failure
+}
+
+// hear takes what workers have to tell now, so that pods are judged once for many of them.
+func (l *loop) hear() {
+	for range 100 {
+		select {
+		case f := <-l.inbox:
+			f()
+		default:
+			return
+		}
+	}
 }
 
 // objectsChanged tells of files, wakes those who watch, whatever kind of object it was, and has

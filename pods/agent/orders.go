@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -130,19 +129,26 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 // can name it at once. It waits neither for pods of other nodes nor before the start is over, and
 // for five seconds at most: the objects are wanted in any case.
 func (a *Agent) Applied(ctx context.Context, pods []manifest.Key) {
+	if len(pods) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
-	l, hidden := a.l, true
-	for hidden {
-		err := l.ask(ctx, func() error {
-			l.plan.sync()
-			hidden = slices.ContainsFunc(pods, func(key manifest.Key) bool {
-				_, shown := a.Pod(key.Namespace, key.Name)
-				return !shown && l.find(key) != nil
-			})
+	applied := map[manifest.Key]bool{}
+	for _, key := range pods {
+		applied[key] = true
+	}
+	l := a.l
+	err := l.ask(ctx, func() error { l.plan.sync(); return nil })
+	for hidden := true; err == nil && hidden; {
+		err = l.ask(ctx, func() error {
+			hidden = false
+			for _, p := range l.pods {
+				hidden = hidden || applied[p.key()] && !l.views.Has(p.rec.Pod.UID)
+			}
 			return nil
 		})
-		if err != nil || hidden && !l.pause(2*time.Millisecond) {
+		if hidden && !l.pause(5*time.Millisecond) {
 			return
 		}
 	}

@@ -149,8 +149,7 @@ func (l *stepper) saved(p *pod) {
 	l.schedule.Set(p, next)
 	switch {
 	case p.again && p.rec.Pending != nil && p.rec.Deletion == nil:
-		p.again = false
-		l.plan.sync()
+		p.again, l.freed = false, true
 	case p.again:
 		l.step(p)
 	}

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sunaba-project/sunaba/pods/agent/tidy"
@@ -41,10 +43,12 @@ func (l *loop) logPaths() map[string]string {
 
 // has says whether a pod is there now. It is for workers.
 func (l *loop) has(uid types.UID) bool {
-	found := true
+	absent := errors.New("absent")
 	err := l.ask(l.ctx, func() error {
-		found = l.pods[string(uid)] != nil || l.orphans.ending[string(uid)] > 0
+		if l.pods[string(uid)] == nil && l.orphans.ending[string(uid)] == 0 {
+			return absent
+		}
 		return nil
 	})
-	return found || err != nil
+	return !errors.Is(err, absent)
 }

@@ -39,9 +39,9 @@ func (m *Manager) TearDown(uid string) error {
 	return nil
 }
 
-// Sweep tears down the volumes of all pods that are not known, once their folder was found. Folders whose name is not
-// that of a pod are not touched, nor a pod's that still has a record: whether that is right is for
-// the agent to find out.
+// Sweep tears down the volumes of all pods that are not known once their folder is found. Folders
+// whose name is not that of a pod are not touched, nor a pod's that still has a record: whether that
+// is right is for the agent to find out.
 //
 // # Errors
 //

@@ -189,8 +189,4 @@ func TestAppliedPodIsThere(t *testing.T) {
 			t.Errorf("%s is not there after it was applied", name)
 		}
 	}
-	foreign := "apiVersion: v1\nkind: Pod\nmetadata: {name: far}\nspec:\n  nodeName: elsewhere\n  containers: [{name: app, image: app}]\n"
-	if _, err := r.client.Apply(t.Context(), api.ApplyRequest{File: "pod.yaml", Data: []byte(foreign)}); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -145,6 +145,14 @@ func (v *Views) Pods() []*corev1.Pod {
 	return list
 }
 
+// Has says whether a pod is shown.
+func (v *Views) Has(uid types.UID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, shown := v.pods[uid]
+	return shown
+}
+
 // Next is what is waited for with a pod, and until when.
 func (v *Views) Next(uid types.UID) (text string, until time.Time) {
 	v.mu.Lock()
