@@ -20,6 +20,14 @@ const (
 // Tags are the build tags of both binaries, which the Makefile has too.
 const Tags = "grpcnotrace,no_grpc,urfave_cli_no_template"
 
+// LinkFlags are the linker's flags of both binaries, which the Makefile has too.
+func LinkFlags() string {
+	if runtime.GOARCH == "amd64" {
+		return "-s -w -funcalign=16"
+	}
+	return "-s -w"
+}
+
 // Variable is the environment variable with the folder of both binaries where they have just been
 // built of this tree: by `make test`, for all packages. Elsewhere they are built.
 const Variable = "SUNABA_TEST_BINARIES"
@@ -46,11 +54,7 @@ func provide(folder, name string) error {
 		}
 		return nil
 	}
-	flags := "-s -w -X " + module + "/version.stamp=test"
-	if runtime.GOARCH == "amd64" {
-		flags += " -funcalign=16" // as the Makefile has it
-	}
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", Tags, "-ldflags="+flags, "-o", to, module+"/cmd/"+name)
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", Tags, "-ldflags="+LinkFlags()+" -X "+module+"/version.stamp=test", "-o", to, module+"/cmd/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build %s: %w\n%s", name, err, out)

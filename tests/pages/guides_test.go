@@ -199,13 +199,26 @@ func inside(t *testing.T, folder string) {
 	}
 	defer notices.Close()
 	t.Setenv("NOTIFY_SOCKET", socket)
+	ready := make(chan struct{}, 100)
+	go func() { // all the time: a server waits until what it tells is read
+		message := make([]byte, 4096)
+		for {
+			n, err := notices.Read(message)
+			if err != nil {
+				return
+			}
+			if slices.Contains(strings.Split(string(message[:n]), "\n"), "READY=1") {
+				ready <- struct{}{}
+			}
+		}
+	}()
 	for _, page := range guides {
-		t.Run(strings.ToLower(strings.TrimSuffix(filepath.Base(page), ".md")), func(t *testing.T) { follow(t, project, page, notices) })
+		t.Run(strings.ToLower(strings.TrimSuffix(filepath.Base(page), ".md")), func(t *testing.T) { follow(t, project, page, ready) })
 	}
 }
 
-// follow runs a page. A server tells notices when it is ready.
-func follow(t *testing.T, project, page string, notices *net.UnixConn) {
+// follow runs a page. ready tells of each server that is ready.
+func follow(t *testing.T, project, page string, ready <-chan struct{}) {
 	text, err := os.ReadFile(filepath.Join(project, page))
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +238,14 @@ func follow(t *testing.T, project, page string, notices *net.UnixConn) {
 			t.Fatal(err)
 		}
 		if strings.Contains(block.Script, "sunaba serve &") {
-			await(t, "the server", func() error { return ready(notices) })
+			await(t, "the server", func() error {
+				select {
+				case <-ready:
+					return nil
+				default:
+					return errors.New("it is not ready")
+				}
+			})
 		}
 		if strings.Contains(block.Script, "tests/cmd/registry &") {
 			await(t, "the registry", registry)
@@ -363,20 +383,6 @@ func await(t *testing.T, what string, ready func() error) {
 		}
 	}
 	t.Fatalf("%s does not answer: %v", what, err)
-}
-
-// ready reads what a server tells, and has no error once it is ready.
-func ready(notices *net.UnixConn) error {
-	message := make([]byte, 4096)
-	if err := notices.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		return err
-	}
-	for {
-		n, err := notices.Read(message)
-		if err != nil || slices.Contains(strings.Split(string(message[:n]), "\n"), "READY=1") {
-			return err
-		}
-	}
 }
 
 // registry is nil if all examples have been pushed but those that may lack a compiler: the last one

@@ -43,7 +43,7 @@ func (b *Builder) Tool(name string, args ...string) (string, error) {
 
 // Build runs a go command ("build", "test") that makes one static binary.
 func (b *Builder) Build(command, to, pkg string) error {
-	args := []string{command, "-trimpath", "-tags=" + binaries.Tags, "-ldflags=-s -w", "-o", to}
+	args := []string{command, "-trimpath", "-tags=" + binaries.Tags, "-ldflags=" + binaries.LinkFlags(), "-o", to}
 	if command == "test" {
 		args = append(args, "-c")
 	}

@@ -44,7 +44,7 @@ func (g *guest) settleHeap() {
 		limit = int64(m.Sys-m.HeapReleased) + headroom
 	}
 	if g.http != nil {
-		debug.SetGCPercent(mostPercent)
+		g.pace.set(mostPercent)
 		if g.size >= worthCollecting {
 			g.pace.follow()
 		}
@@ -86,10 +86,17 @@ func (p *pace) follow() {
 func (p *pace) adjust() {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m) // package metrics takes memory in each process that has it
-	if want := percentFor(m.HeapAlloc); want < p.percent*3/4 || want > p.percent*5/4 {
-		p.percent = want
-		debug.SetGCPercent(want)
+	// HeapAlloc would have the garbage in it that is not swept yet. The next collection is due when
+	// there are so many percent of garbage beside what this one left.
+	live := m.NextGC * 100 / uint64(100+p.percent)
+	if want := percentFor(live); want < p.percent*3/4 || want > p.percent*5/4 {
+		p.set(want)
 	}
+}
+
+func (p *pace) set(percent int) {
+	p.percent = percent
+	debug.SetGCPercent(percent)
 }
 
 // percentFor is the garbage that there may be beside so much heap in use, in percent of that.

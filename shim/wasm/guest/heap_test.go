@@ -2,6 +2,7 @@ package guest
 
 import (
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 )
@@ -19,7 +20,10 @@ func TestGarbageOfAServer(t *testing.T) {
 
 // TestPaceFollowsTheHeap after each collection, in both directions.
 func TestPaceFollowsTheHeap(t *testing.T) {
-	new(pace).follow()
+	p := new(pace)
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	p.set(mostPercent)
+	p.follow()
 	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	reached := func(want uint64) {
 		t.Helper()
@@ -36,4 +40,30 @@ func TestPaceFollowsTheHeap(t *testing.T) {
 	runtime.KeepAlive(large)
 	large = nil
 	reached(mostPercent)
+}
+
+// TestPaceOfASmallHeap that works: there are 16 MiB of garbage between two collections that come by
+// themselves, also where one is not swept yet when the pace looks.
+func TestPaceOfASmallHeap(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as guests have it
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	p := new(pace)
+	p.set(mostPercent)
+	p.follow()
+	live := make([]byte, 2<<20)
+	cycles := []metrics.Sample{{Name: "/gc/cycles/automatic:gc-cycles"}}
+	metrics.Read(cycles)
+	before := cycles[0].Value.Uint64()
+	const total = 1 << 30
+	recent := make([][]byte, 16)
+	for i := range total / 4096 {
+		if recent[i%16] = make([]byte, 4096); i%16 == 0 {
+			runtime.Gosched()
+		}
+	}
+	runtime.KeepAlive(live)
+	metrics.Read(cycles)
+	if n := cycles[0].Value.Uint64() - before; total/n < leastGarbage*3/4 {
+		t.Errorf("%d collections of %d KiB each, want about %d", n, total/n>>10, leastGarbage>>10)
+	}
 }

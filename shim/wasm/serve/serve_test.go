@@ -567,3 +567,35 @@ func BenchmarkInstantiate(b *testing.B) {
 		i.Close()
 	}
 }
+
+// TestCrowdOfStreams: many requests at a time over few connections take memory as well. With HTTP/2
+// one connection has up to 250, and 1100 may be under way or wait.
+func TestCrowdOfStreams(t *testing.T) {
+	b := serve(t, Options{Concurrency: 1}, wasihttp.Limits{}, 0)
+	g, err := b.instances.Take(t.Context(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	const most = 240
+	var all sync.WaitGroup
+	for range most {
+		all.Go(func() {
+			if r, err := client.Get(b.url + "/hello"); err == nil {
+				r.Body.Close()
+			}
+		})
+	}
+	for b.instances.waiting.Load() < most {
+		time.Sleep(time.Millisecond)
+	}
+	if !b.crowded.Load() {
+		t.Errorf("%d requests under way over %d connections are no crowd", most, len(b.server.listener.places)-1)
+	}
+	g.Release(nil)
+	all.Wait()
+}

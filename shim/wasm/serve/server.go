@@ -19,7 +19,7 @@ const (
 	headTime = 10 * time.Second
 	idleTime = 120 * time.Second
 	maxHead  = 64 << 10
-	crowd    = 64 // connections
+	crowd    = 64 // connections, or requests over fewer of them
 )
 
 // quietTime is how long no request is active before the server rests.
@@ -47,7 +47,7 @@ type Server struct {
 
 // NewServer makes a server on a listener, which it closes. Access is where a line for each request
 // is written, nil for nowhere. rest is called when there has been no request for a while, to give
-// memory back, crowded with each request while there are many connections, which take memory.
+// memory back, crowded with each request while there are many connections or requests, which take memory.
 func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded func()) *Server {
 	s := &Server{handler: h, listener: newListener(l, maxConns), crowded: crowded}
 	if access != nil {
@@ -86,9 +86,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// end of the request would wait for its first turn, the next request would be there by then, and
 	// those of other connections would not be: the runtime asks for them when it has nothing to run.
 	runtime.Gosched()
-	s.begin()
+	busy := s.begin()
 	defer s.end()
-	if len(s.listener.places) > crowd {
+	if busy > crowd || len(s.listener.places) > crowd {
 		s.crowded()
 	}
 	if s.access == nil {
@@ -100,12 +100,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(m, r)
 }
 
-func (s *Server) begin() {
+// begin counts a request in and returns how many there are.
+func (s *Server) begin() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy++; s.busy == 1 {
 		s.quiet.Stop()
 	}
+	return s.busy
 }
 
 func (s *Server) end() {

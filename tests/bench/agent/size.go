@@ -43,7 +43,7 @@ func sizes(ctx context.Context, dir string) (with, without float64, err error) {
 	var both [2]float64
 	for i, more := range [][]string{nil, {"-overlay", overlay}} {
 		program := filepath.Join(dir, fmt.Sprint("program", i))
-		args := append([]string{"build", "-trimpath", "-tags", binaries.Tags, "-ldflags=-s -w", "-o", program}, more...)
+		args := append([]string{"build", "-trimpath", "-tags", binaries.Tags, "-ldflags=" + binaries.LinkFlags(), "-o", program}, more...)
 		build := exec.CommandContext(ctx, "go", append(args, "./cmd/sunaba")...)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
