@@ -26,7 +26,7 @@ type spoken struct {
 }
 
 var spokens = []spoken{
-	{"GET", 200, -1, 5, "5, 5", false},
+	{"GET", 200, -1, 5, "any, 5", false}, // net/http adds the length unless the guest was slow
 	{"GET", 200, 5, 5, "5, 5", false},
 	{"GET", 200, 0, 0, "0, 0", false},
 	{"GET", 200, 0, -1, "0, 0", false},
