@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +17,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/identity"
+	"github.com/sunaba-project/sunaba/pods/agent/records"
 )
 
 // ranges gives the node n ranges of user ids: 65536, 131072 and so on.
@@ -118,6 +121,41 @@ func TestUserIDsOfRun(t *testing.T) {
 	})
 }
 
+// lateEvents is a server whose events arrive a second late.
+type lateEvents struct{ *server }
+
+func (s lateEvents) Events(ctx context.Context, f func(*runtime.ContainerEventResponse)) error {
+	return s.server.Events(ctx, func(e *runtime.ContainerEventResponse) {
+		if e != nil {
+			time.Sleep(time.Second)
+		}
+		f(e)
+	})
+}
+
+// The user ids of a pod that was removed are another's at once, though the events of its sandbox
+// have yet to arrive.
+func TestUserIDsOfARemovedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.ranges(1)
+		o := w.options()
+		o.CRI = lateEvents{w.server}
+		w.wishes.set(t, ownUsers("a"))
+		w.startWith(o)
+		w.runs("a#0")
+		w.settle(time.Minute)
+		w.wishes.set(t, ownUsers("b"))
+		w.until("a removed", func() bool { _, found := w.agent.Pod("default", "a"); return !found })
+		synctest.Wait()
+		if got := scheduled(w.pod("b")); !strings.HasPrefix(got, "True ") {
+			t.Errorf("b waits: %s", got)
+		}
+		w.runs("b#0")
+		w.stop()
+	})
+}
+
 // The lock of a run ends with its process. Its pod does not if the run was killed or had --keep:
 // no other pod has its user ids as long as the server has its sandbox, which may be made before
 // the agent starts or after.
@@ -136,6 +174,7 @@ func TestUserIDsOfAKilledRun(t *testing.T) {
 			w.settle(time.Second)
 			if !before {
 				id = w.runOther("killed", 131072)
+				synctest.Wait() // the run has the lock until it knows that its pod is there
 			}
 			w.wishes.set(t, ownUsers("a")+ownUsers("b"))
 			w.settle(time.Minute)
@@ -189,6 +228,15 @@ func TestUserIDsAfterReboot(t *testing.T) {
 				t.Fatal(err)
 			}
 			others = append(others, f)
+		}
+		asked := w.server.asked
+		w.server.asked = func(uid, name string, attempt uint32) {
+			asked(uid, name, attempt)
+			var r records.Record
+			data, err := os.ReadFile(filepath.Join(w.dir, "pods", uid, "pod.json"))
+			if err = errors.Join(err, json.Unmarshal(records.Last(data), &r)); name == "" && (err != nil || r.UserNamespace == 65536) {
+				t.Errorf("a sandbox is made while its user ids are not on record: %d, %v", r.UserNamespace, err)
+			}
 		}
 		o.BootID = "boot-2"
 		w.startWith(o)
