@@ -2,7 +2,10 @@ package durable
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +35,45 @@ func Locked(f *os.File) (bool, error) {
 		return false, err
 	}
 	return false, unix.Flock(int(f.Fd()), unix.LOCK_UN)
+}
+
+// Named reports whether an open file still has the name with which it was opened: another may have
+// removed it, and made a new one.
+func Named(f *os.File) (bool, error) {
+	have, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Lstat(f.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(have, named), err
+}
+
+// RemoveLock closes the file of a lock that is at its end. Before that it removes the file, unless
+// its name is another's by now, and the folder of locks with its last one.
+func RemoveLock(f *os.File) error {
+	if err := removeLock(f); err != nil {
+		return errors.Join(fmt.Errorf("remove lock: %w", err), f.Close())
+	}
+	return f.Close()
+}
+
+func removeLock(f *os.File) error {
+	named, err := Named(f)
+	if err != nil {
+		return err
+	}
+	if named {
+		if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Remove(filepath.Dir(f.Name())); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func flock(f *os.File, how int) error {

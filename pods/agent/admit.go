@@ -8,7 +8,6 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/admission"
-	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/manifest"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
@@ -48,7 +47,7 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 		v = node.Judge(p.rec.Pod, l.holders(p))
 	}
 	if v.Pending == nil && v.Final == nil {
-		v.Pending = l.takeRange(p, v.Pod)
+		v.Pending = l.users.Admit(p.rec, v.Pod)
 	}
 	switch {
 	case v.Final != nil:
@@ -75,19 +74,6 @@ func (l *admitter) judge(node admission.Node, p *pod) {
 	}
 	p.fresh, p.must = false, true
 	l.steps.step(p)
-}
-
-// takeRange reserves the user ids of a pod with a user namespace (SE11).
-func (l *admitter) takeRange(p *pod, pod *corev1.Pod) *cycle.Reason {
-	if p.rec.UserNamespace != 0 || !translate.OwnUsers(pod) {
-		return nil
-	}
-	first, err := l.ranges.Take(p.uid())
-	if err != nil {
-		return &cycle.Reason{Reason: admission.Unschedulable, Message: err.Error()}
-	}
-	p.rec.UserNamespace = first
-	return nil
 }
 
 // holders are the pods, except one, that hold resources of the node.

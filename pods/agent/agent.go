@@ -1,7 +1,8 @@
 // Package agent runs the pods that manifests describe: it is the shell around pods/cycle. One
 // goroutine owns all state. It learns what happens from the CRI server's events, from the set of
 // wanted objects and from its own timers, asks cycle.Next about the pod that is concerned, writes
-// the pod's record, and has workers execute the actions. Nothing is polled.
+// the pod's record, and has workers execute the actions. Nothing is polled, except user ids of
+// other processes while a pod waits for some.
 package agent
 
 import (
@@ -167,7 +168,7 @@ func New(o Options) (*Agent, error) {
 	}
 	ranges := o.Users
 	if ranges == nil {
-		if ranges, err = identity.OpenRanges(o.SubUIDs, o.SubGIDs, int(o.Node.Allocatable.Pods().Value())); err != nil {
+		if ranges, err = identity.OpenRanges(o.SubUIDs, o.SubGIDs); err != nil {
 			return nil, err
 		}
 		ranges.Share(o.UserRanges, o.Root)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sunaba-project/sunaba/pods/agent/events"
@@ -18,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/resize"
 	"github.com/sunaba-project/sunaba/pods/agent/tidy"
+	"github.com/sunaba-project/sunaba/pods/agent/users"
 	"github.com/sunaba-project/sunaba/pods/agent/verdicts"
 	"github.com/sunaba-project/sunaba/pods/agent/views"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
@@ -41,7 +41,6 @@ const (
 type loop struct {
 	o      Options
 	store  *records.Store
-	ranges *identity.Ranges
 	mark   string
 	pace   pace.Pace
 	events *events.Store
@@ -54,6 +53,7 @@ type loop struct {
 
 	plan      *planner
 	admission *admitter
+	users     *users.Users
 	steps     *stepper
 	records   *recorder
 	inputs    *refresher
@@ -82,7 +82,7 @@ type loop struct {
 }
 
 func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark string) (*loop, error) {
-	l := &loop{o: o, store: store, ranges: ranges, mark: mark, pace: pace.Since(o.now()), inbox: make(chan func(), queued), pods: map[string]*pod{}}
+	l := &loop{o: o, store: store, mark: mark, pace: pace.Since(o.now()), inbox: make(chan func(), queued), pods: map[string]*pod{}}
 	l.events = events.Open(o.EventsFile, o.Node.Name, o.now(), l.views.Signal)
 	l.images = images.New(images.Options{
 		Text: o.Text,
@@ -106,6 +106,7 @@ func newLoop(o Options, store *records.Store, ranges *identity.Ranges, mark stri
 	}
 	l.plan = &planner{loop: l, told: map[string]bool{}, graces: map[manifest.Key]int64{}}
 	l.admission, l.steps, l.records = &admitter{l}, &stepper{l}, &recorder{l}
+	l.users = users.New(ranges, l.pace, o.now, o.Logger)
 	l.inputs, l.resizes = &refresher{loop: l}, &resizer{l}
 	l.orphans = &orphans{loop: l, ending: map[string]int{}, broken: map[string]bool{}}
 	l.keeper = newKeeper(l)
@@ -129,14 +130,8 @@ func (l *loop) load() error {
 		p := newPod(rec)
 		p.resize = resize.Of(rec)
 		l.pods[p.uid()] = p
-		if first := rec.UserNamespace; first != 0 {
-			err := l.ranges.Keep(p.uid(), first)
-			if errdefs.IsAlreadyExists(err) {
-				return fmt.Errorf("open pods: %w", err)
-			}
-			if err != nil { // it runs with them
-				l.o.Logger.Warn("failed to lock user ids of a pod, a pod of another server may get the same", "pod", p.uid(), "error", err)
-			}
+		if err := l.users.Restore(rec); err != nil {
+			return fmt.Errorf("open pods: %w", err)
 		}
 	}
 	return nil
@@ -299,12 +294,15 @@ func (l *loop) wake() {
 	}
 	l.keeper.Wake(now)
 	l.evictor.wake(now)
+	if l.users.Due(now) {
+		l.plan.sync()
+	}
 }
 
 // arm sets the one timer to the earliest time at which something is due.
 func (l *loop) arm(timer *time.Timer) {
 	next, _ := l.schedule.Next()
-	next = pace.Earliest(next, l.keeper.Next(), l.evictor.next, l.ending.next)
+	next = pace.Earliest(next, l.keeper.Next(), l.evictor.next, l.ending.next, l.users.Next())
 	timer.Stop()
 	if !next.IsZero() {
 		timer.Reset(max(next.Sub(l.o.now()), 0))

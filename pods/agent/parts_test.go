@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/sunaba-project/sunaba/pods/agent/identity"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/agent/worker"
 	"github.com/sunaba-project/sunaba/pods/cycle"
@@ -46,69 +44,6 @@ func TestTermination(t *testing.T) {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
-		w.stop()
-	})
-}
-
-// SE11: each pod with a user namespace has a range, kept over restarts of the agent, and gives it
-// back.
-func TestUserNamespaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		pod := func(name string) string {
-			return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {hostUsers: false, terminationGracePeriodSeconds: 1, containers: [{name: " + name + ", image: 'app:1'}]}\n---\n"
-		}
-		if err := errors.Join(os.WriteFile(filepath.Join(w.dir, "subuid"), []byte("kubelet:65536:131072\n"), 0o600),
-			os.WriteFile(filepath.Join(w.dir, "subgid"), []byte("kubelet:65536:131072\n"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		w.wishes.set(t, pod("a")+pod("b")+pod("c"))
-		w.start()
-		w.runs("a#0", "b#0")
-		w.settle(time.Minute)
-		if got := scheduled(w.pod("c")); !strings.Contains(got, "all 2 are in use") {
-			t.Errorf("c: %s", got)
-		}
-		w.stop()
-		w.start()
-		w.settle(time.Minute)
-		w.runs("a#0", "b#0")
-		w.wishes.set(t, pod("b")+pod("c"))
-		w.runs("b#0", "c#0")
-		w.stop()
-	})
-}
-
-// SE11: a pod never has the user ids of a `sunaba run` beside the agent, and waits for them.
-func TestUserIDsOfRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		if err := errors.Join(os.WriteFile(filepath.Join(w.dir, "subuid"), []byte("kubelet:65536:131072\n"), 0o600),
-			os.WriteFile(filepath.Join(w.dir, "subgid"), []byte("kubelet:65536:131072\n"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		o := w.options()
-		o.UserRanges = filepath.Join(w.dir, "locks")
-		run, err := identity.LockRange(o.UserRanges, 131072, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := ""
-		for _, name := range []string{"a", "b"} {
-			text += "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {hostUsers: false, restartPolicy: Never, containers: [{name: " + name + ", image: 'app:1'}]}\n---\n"
-		}
-		w.wishes.set(t, text)
-		w.startWith(o)
-		w.runs("a#0")
-		w.settle(time.Minute)
-		if got := scheduled(w.pod("b")); !strings.Contains(got, "all 2 are in use") {
-			t.Errorf("b: %s", got)
-		}
-		if err := run.Close(); err != nil {
-			t.Fatal(err)
-		}
-		w.wishes.set(t, text+"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: any}\n")
-		w.runs("a#0", "b#0")
 		w.stop()
 	})
 }

@@ -40,6 +40,8 @@ type pod struct {
 	// mountDelay is the last pause after a failure of the volumes.
 	mountDelay time.Duration
 	resize     resize.State
+	// noUsers is why the pod's next sandbox cannot have the pod's user ids, nor others.
+	noUsers error
 
 	limited limited
 

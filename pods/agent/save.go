@@ -111,7 +111,7 @@ func (l *recorder) remove(p *pod) {
 func (l *recorder) removed(p *pod) {
 	delete(l.pods, p.uid())
 	l.evictor.removed(p)
-	l.ranges.Release(p.uid(), p.rec.UserNamespace)
+	l.users.Leave(p.rec)
 	l.images.Forget(p.rec.Pod.UID)
 	l.worker.Release(p.uid())
 	l.prober.Forget(p.uid())

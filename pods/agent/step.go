@@ -53,6 +53,8 @@ func (l *stepper) step(p *pod) {
 	o := l.observed(p)
 	p.results, p.changed = nil, false
 	p.decision = cycle.Next(&p.rec.Record, o, now, l.o.Settings)
+	changed, err := l.users.Change(p.rec, p.decision.Actions)
+	p.must, p.noUsers = p.must || changed, err
 	if held := p.holding; held != p.holds() {
 		p.holding = !held
 		l.freed = l.freed || held
@@ -178,6 +180,9 @@ func (l *stepper) execute(p *pod, a cycle.Action, recorded <-chan struct{}) {
 	p.cancel[a.Subject] = cancel
 	j := l.job(p, a)
 	j.Recorded = recorded
+	if a.Verb == cycle.RunSandbox {
+		j.Lacks = p.noUsers
+	}
 	l.work.Go(func() {
 		done := l.worker.Do(ctx, j)
 		cancel()
@@ -194,6 +199,7 @@ func (l *stepper) done(p *pod, d worker.Done) {
 	}
 	for _, id := range d.Removed {
 		p.seen.Remove(id, now)
+		l.users.Unsee(id) // others may want its user ids before its event comes
 	}
 	l.release(p)
 	switch {

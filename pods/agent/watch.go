@@ -16,8 +16,13 @@ type watcher struct{ l *loop }
 
 // run follows the events until the context ends.
 func (w *watcher) run(ctx context.Context) {
+	others := w.l.users.Listed
+	if w.l.o.Users != nil {
+		others = nil // the run has chosen user ids that none of them has
+	}
 	follow.Run(ctx, follow.Options{
-		CRI: w.l.o.CRI, Turns: w.turns, Listed: w.takeList, Happened: w.happened, Post: w.l.post,
+		Others: others,
+		CRI:    w.l.o.CRI, Turns: w.turns, Listed: w.takeList, Happened: w.happened, Post: w.l.post,
 		Ours: func(annotations, labels map[string]string) bool {
 			_, ours := w.podUID(annotations, labels)
 			return ours
@@ -51,6 +56,7 @@ func (w *watcher) turns() map[string]uint64 {
 // happened takes in one event.
 func (w *watcher) happened(e *runtime.ContainerEventResponse) {
 	s := e.GetPodSandboxStatus()
+	w.l.users.Happened(e)
 	uid, ours := w.podUID(s.GetAnnotations(), s.GetLabels())
 	p := w.l.pods[uid]
 	if !ours || p == nil {
@@ -74,6 +80,7 @@ func (w *watcher) takeList(asked map[string]uint64, all []*runtime.PodSandboxSta
 	for _, s := range all {
 		uid, _ := w.podUID(s.GetStatus().GetAnnotations(), s.GetStatus().GetLabels())
 		present[s.GetStatus().GetId()] = true
+		w.l.users.See(s.GetStatus())
 		if p := w.l.pods[uid]; p != nil {
 			p.seen.TakeAll(asked[uid], s.GetStatus(), s.GetContainersStatuses(), now)
 		} else {

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
@@ -116,18 +115,7 @@ func locks(socket string) (string, error) {
 }
 
 // release gives the lock back, after the pod's end.
-func (o *owner) release() error { return errors.Join(removeLock(o.path), o.file.Close()) }
-
-// removeLock removes a lock, if it is there, and the folder of locks with its last one.
-func removeLock(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove lock: %w", err)
-	}
-	if err := os.Remove(filepath.Dir(path)); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove folder of locks: %w", err)
-	}
-	return nil
-}
+func (o *owner) release() error { return durable.RemoveLock(o.file) }
 
 // Orphan reports whether a pod was run by a `sunaba run` that does not live any more.
 func Orphan(uid string, annotations map[string]string) (bool, error) {
@@ -240,10 +228,22 @@ func clearPod(ctx context.Context, server cri, id, lock string) error {
 
 // clearFolder removes the logs and volumes of the pod that a lock names, and the lock.
 func clearFolder(lock string) error {
-	data, err := regular.Read(lock, maxOwner)
+	f, err := regular.Open(lock)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	if err := clearNamed(f, lock); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return durable.RemoveLock(f)
+}
+
+// clearNamed removes the logs and volumes of the pod that an open lock names.
+func clearNamed(f *os.File, lock string) error {
+	data, err := regular.ReadAll(f, lock, maxOwner)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func clearFolder(lock string) error {
 			return err
 		}
 	}
-	return removeLock(lock)
+	return nil
 }
 
 // clearVolumes removes the volumes of a pod whose containers are removed, and what is mounted for

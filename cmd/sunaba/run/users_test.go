@@ -32,7 +32,7 @@ func TestLockRange(t *testing.T) {
 		t.Fatalf("the range of a run that was killed: %v", err)
 	}
 	for _, f := range []*os.File{again, two} {
-		if err := errors.Join(removeLock(f.Name()), f.Close()); err != nil {
+		if err := durable.RemoveLock(f); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,9 +23,11 @@ type Options struct {
 	}
 	// Ours says whether a sandbox is the caller's.
 	Ours func(annotations, labels map[string]string) bool
-	// Turns are called before a listing, Listed with what Turns said and the sandboxes that are
-	// ours, Happened with each event. Post calls them.
+	// Turns are called before a listing, Others with the sandboxes that are not ours, unless it is
+	// nil, Listed then with what Turns said and the sandboxes that are ours, Happened with each
+	// event. Post calls them.
 	Turns    func() map[string]uint64
+	Others   func([]*runtime.PodSandboxStatus)
 	Listed   func(asked map[string]uint64, all []*runtime.PodSandboxStatusResponse)
 	Happened func(*runtime.ContainerEventResponse)
 	Post     func(f func())
@@ -71,7 +73,7 @@ func (o *Options) event(ctx context.Context, e *runtime.ContainerEventResponse) 
 	}
 }
 
-// list asks for all sandboxes that are ours, and their containers.
+// list asks for all sandboxes that are of concern, and their containers.
 func (o *Options) list(ctx context.Context) error {
 	turns := make(chan map[string]uint64, 1)
 	o.Post(func() { turns <- o.Turns() })
@@ -86,8 +88,10 @@ func (o *Options) list(ctx context.Context) error {
 		return err
 	}
 	var all []*runtime.PodSandboxStatusResponse
+	var others []*runtime.PodSandboxStatus
 	for _, s := range list.GetItems() {
-		if !o.Ours(s.GetAnnotations(), s.GetLabels()) {
+		ours := o.Ours(s.GetAnnotations(), s.GetLabels())
+		if !ours && o.Others == nil {
 			continue
 		}
 		status, err := o.CRI.PodSandboxStatus(ctx, &runtime.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
@@ -97,8 +101,17 @@ func (o *Options) list(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		all = append(all, status)
+		if ours {
+			all = append(all, status)
+		} else {
+			others = append(others, status.GetStatus())
+		}
 	}
-	o.Post(func() { o.Listed(asked, all) })
+	o.Post(func() {
+		if o.Others != nil {
+			o.Others(others)
+		}
+		o.Listed(asked, all)
+	})
 	return nil
 }

@@ -37,9 +37,8 @@ func LockRange(folder string, first uint32, record string) (*os.File, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 		// A file that its owner removed before it was locked here locks nothing.
-		have, err := f.Stat()
-		named, nameErr := os.Stat(path)
-		if err == nil && nameErr == nil && os.SameFile(have, named) {
+		named, err := durable.Named(f)
+		if named {
 			if err := claim(f, record); err != nil {
 				return nil, errors.Join(err, f.Close())
 			}
@@ -51,15 +50,22 @@ func LockRange(folder string, first uint32, record string) (*os.File, error) {
 	}
 }
 
-// claim writes a record's folder into a locked file, unless that names another one that is there.
+// claim writes a record's folder into a locked file, unless that names another one that is there,
+// or may be: only one that is known not to exist has no pod.
 func claim(f *os.File, record string) error {
 	data, err := regular.Read(f.Name(), 4096)
 	if err != nil {
 		return fmt.Errorf("read lock: %w", err)
 	}
-	if other := strings.TrimSpace(string(data)); other != "" && other != record {
+	other := strings.TrimSpace(string(data))
+	if other == record {
+		return nil
+	}
+	if other != "" {
 		if _, err := os.Stat(other); err == nil {
 			return durable.ErrLocked
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for the record that has range %q: %w: %w", f.Name(), err, durable.ErrLocked)
 		}
 	}
 	if err := f.Truncate(0); err != nil {

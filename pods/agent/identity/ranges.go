@@ -23,6 +23,8 @@ const (
 	// subordinate is the user whose ranges in /etc/subuid and /etc/subgid are for pods.
 	subordinate = "kubelet"
 	maxSubIDs   = 1 << 20
+	// others is what the error of Take adds if not all ranges are those of pods of this agent.
+	others = ", some by other agents or runs of the machine"
 )
 
 // Ranges hands out ranges of user ids to pods with user namespaces. None is given twice.
@@ -33,6 +35,7 @@ type Ranges struct {
 	locks        string // folder of the locks, "" for none
 	records      string // folder of the pods' records
 	held         map[uint32]*os.File
+	sandboxes    map[string]sandbox // of the CRI server that have user ids of their own, by id
 }
 
 // Share has the ranges that pods get locked in a folder that all agents and runs of the machine
@@ -53,13 +56,14 @@ func (r *Ranges) lock(uid string, first uint32) error {
 }
 
 // OpenRanges returns the ranges of this node: those that the files name for user kubelet, or, if
-// neither is there or names it, as many from id 65536 on as pods may run.
+// neither is there or names it, all from id 65536 on. The last one of 32 bits is not among them: id
+// 4294967295 stands for no user.
 //
 // # Errors
 //
 // ErrFailedPrecondition if what the files name is no use: uids and gids must be one same range,
 // start at a multiple of 65536 that is not 0, and hold a multiple of 65536 ids.
-func OpenRanges(subuid, subgid string, pods int) (*Ranges, error) {
+func OpenRanges(subuid, subgid string) (*Ranges, error) {
 	users, found, err := subordinates(subuid)
 	if err != nil {
 		return nil, err
@@ -69,8 +73,7 @@ func OpenRanges(subuid, subgid string, pods int) (*Ranges, error) {
 		return nil, err
 	}
 	if !found && !groupsFound {
-		count := min(max(pods, 1), (1<<32)/RangeLength-2)
-		return &Ranges{first: 1, count: uint32(count), used: map[uint32]string{}}, nil
+		return newRanges(1, (1<<32)/RangeLength-2), nil
 	}
 	if users != groups {
 		return nil, fmt.Errorf("read ranges of user %s: %q and %q differ, make them alike: %w", subordinate, subuid, subgid, errdefs.ErrFailedPrecondition)
@@ -80,7 +83,11 @@ func OpenRanges(subuid, subgid string, pods int) (*Ranges, error) {
 		return nil, fmt.Errorf("read ranges of user %s: %q has %d ids from %d on: both must be multiples of %d, and the first not 0: %w",
 			subordinate, subuid, length, start, RangeLength, errdefs.ErrFailedPrecondition)
 	}
-	return &Ranges{first: uint32(start / RangeLength), count: uint32(length / RangeLength), used: map[uint32]string{}}, nil
+	return newRanges(uint32(start/RangeLength), uint32(length/RangeLength)), nil
+}
+
+func newRanges(first, count uint32) *Ranges {
+	return &Ranges{first: first, count: count, used: map[uint32]string{}, sandboxes: map[string]sandbox{}}
 }
 
 // subordinates are the first id and the number of ids that a file has for the user of pods.
@@ -111,20 +118,27 @@ func subordinates(path string) (r [2]uint64, found bool, err error) {
 	return r, found, lines.Err()
 }
 
-// Take reserves a range for a pod and returns its first id.
+// Take reserves a range for a pod and returns its first id: one that no other agent, no run, and no
+// sandbox of another pod has.
 //
 // # Errors
 //
 // ErrResourceExhausted if all are in use; else those of the locks' folder.
 func (r *Ranges) Take(uid string) (uint32, error) {
+	by := ""
 	for range r.count {
 		id := (r.first + r.next) * RangeLength
 		r.next = (r.next + 1) % r.count
 		if r.used[id] != "" {
 			continue
 		}
+		if r.seen(uid, id) {
+			by = others
+			continue
+		}
 		err := r.lock(uid, id)
 		if errors.Is(err, durable.ErrLocked) {
+			by = others
 			continue
 		}
 		if err != nil {
@@ -133,11 +147,11 @@ func (r *Ranges) Take(uid string) (uint32, error) {
 		r.used[id] = uid
 		return id, nil
 	}
-	return 0, fmt.Errorf("take range of user ids for pod %q: all %d are in use: %w", uid, r.count, errdefs.ErrResourceExhausted)
+	return 0, fmt.Errorf("take range of user ids for pod %q: all %d are in use%s: %w", uid, r.count, by, errdefs.ErrResourceExhausted)
 }
 
-// Highest returns a Ranges of one range, the highest that is free: an agent that starts takes the
-// lowest first, so the two seldom want the same.
+// Highest returns a Ranges of one range, the highest that is free and that no sandbox has: an agent
+// that starts takes the lowest first, so the two seldom want the same.
 //
 // # Errors
 //
@@ -145,12 +159,15 @@ func (r *Ranges) Take(uid string) (uint32, error) {
 func (r *Ranges) Highest(free func(first uint32) (bool, error)) (*Ranges, error) {
 	for i := r.count; i > 0; i-- {
 		n := r.first + i - 1
+		if r.seen("", n*RangeLength) {
+			continue
+		}
 		is, err := free(n * RangeLength)
 		if err != nil {
 			return nil, err
 		}
 		if is {
-			return &Ranges{first: n, count: 1, used: map[uint32]string{}}, nil
+			return newRanges(n, 1), nil
 		}
 	}
 	return nil, fmt.Errorf("find range of user ids: all %d are in use: %w", r.count, errdefs.ErrResourceExhausted)
@@ -161,7 +178,7 @@ func (r *Ranges) Highest(free func(first uint32) (bool, error)) (*Ranges, error)
 // # Errors
 //
 // ErrAlreadyExists if another pod has it, durable.ErrLocked if that is another agent's or a run's;
-// the range is kept then too. Else those of the locks' folder.
+// the range is kept for Renew then too. Else those of the locks' folder.
 func (r *Ranges) Keep(uid string, first uint32) error {
 	if other := r.used[first]; other != "" && other != uid {
 		return fmt.Errorf("keep range of user ids %d of pod %q: pod %q has it: %w", first, uid, other, errdefs.ErrAlreadyExists)
@@ -173,15 +190,36 @@ func (r *Ranges) Keep(uid string, first uint32) error {
 	return nil
 }
 
+// Renew returns the first id of the range with which a pod's next sandbox is made: its present one,
+// or, if that is another's by now, one that is taken for it; the caller releases the present one
+// then. The locks are on a file system that a reboot empties, so another agent or a run may have
+// taken it before the pod's agent was started.
+//
+// # Errors
+//
+// Those of Take.
+func (r *Ranges) Renew(uid string, first uint32) (uint32, error) {
+	if !r.seen(uid, first) {
+		if err := r.Keep(uid, first); !errors.Is(err, durable.ErrLocked) {
+			return first, err
+		}
+	}
+	return r.Take(uid)
+}
+
 // Release frees the range of a pod. It does nothing if that is another's or 0.
-func (r *Ranges) Release(uid string, first uint32) {
+func (r *Ranges) Release(uid string, first uint32) error {
 	if r.used[first] != uid {
-		return
+		return nil
 	}
 	delete(r.used, first)
-	if f := r.held[first]; f != nil {
-		delete(r.held, first)
-		// Without the pod's record the file locks nothing. The folder goes with its last one.
-		_ = errors.Join(os.Remove(f.Name()), f.Close(), os.Remove(r.locks))
+	f := r.held[first]
+	if f == nil {
+		return nil
 	}
+	delete(r.held, first)
+	if err := durable.RemoveLock(f); err != nil { // without the pod's record it locks nothing
+		return fmt.Errorf("release range of user ids %d of pod %q: %w", first, uid, err)
+	}
+	return nil
 }

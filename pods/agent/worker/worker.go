@@ -25,6 +25,9 @@ import (
 // soon is when something is retried that another request does at the moment.
 const soon = time.Second
 
+// shortage is when something is retried for which there was no room.
+const shortage = 10 * time.Second
+
 // CRI are the calls that are needed of a CRI server. Its errors are of errdefs' classes.
 type CRI interface {
 	images.CRI
@@ -88,6 +91,8 @@ type Job struct {
 	// Recorded is closed when the pod's record is written, without which no container is started;
 	// nil if it is.
 	Recorded <-chan struct{}
+	// Lacks is why no sandbox can be made: the pod's user ids are another's, and all are in use.
+	Lacks error
 }
 
 // attempt is that of the action.
@@ -249,6 +254,9 @@ func (w *Worker) setUpVolumes(ctx context.Context, j Job) error {
 // runSandbox makes a sandbox. One of the same attempt that is there was made by an agent that was
 // killed.
 func (w *Worker) runSandbox(ctx context.Context, j Job, d *Done) error {
+	if j.Lacks != nil {
+		return &stepError{"FailedRunSandbox", shortage, j.Lacks}
+	}
 	config, notes, err := translate.Sandbox(j.Input)
 	if err != nil {
 		return err
