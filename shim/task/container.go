@@ -137,7 +137,8 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 	var p *process
 	defer func() { c.execs.settle(id, p) }()
 	if st, _ := c.init.snapshot(); st != running {
-		return fmt.Errorf("container %q is %s: %w", c.id, st, errdefs.ErrFailedPrecondition)
+		// Who asked knows which one, by a name that a shim has not.
+		return fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
 	}
 	streams, err := stdio.Open(ctx, names)
 	if err != nil {
