@@ -303,7 +303,7 @@ func TestRefusalsOfAStoppedContainerHaveNoID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, attach := extraAPI{tasks.s}.attach(t.Context(), request)
+	_, attach := extraAPI(tasks).attach(t.Context(), request)
 	for what, err := range map[string]error{"exec": exec, "pids": pids, "resume": resume, "attach": attach} {
 		if !errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "stopped") {
 			t.Errorf("%s: %v, want failed precondition, stopped, without an id", what, err)
