@@ -37,7 +37,7 @@ const (
 type Options struct {
 	Agent Agent
 	// Whole is closed once the agent's lists have all that is on record: who asks before waits for it,
-	// or would be told that pods are gone. nil does not wait.
+	// or would miss some of them. nil does not wait.
 	Whole <-chan struct{}
 	// Shutdown ends the pods when the node shuts down; nil refuses to.
 	Shutdown Shutdowner
