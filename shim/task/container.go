@@ -37,6 +37,7 @@ type container struct {
 	kills          *cgroup.Kills    // for lack of memory, until init has ended; nil = it has no group
 	handoff        *handoff.Handoff // nil without a supervisor
 	execs          execs
+	message        string // file of the host for its termination message, if the caller is told of no other; "" = none
 }
 
 // newContainer makes a container of what an engine has made.
