@@ -159,6 +159,32 @@ func TestUsed(t *testing.T) {
 	}
 }
 
+// Measuring a tree writes nothing: the folders' access times stay, as the kernel would set them at the
+// first look after a change.
+func TestUsedWritesNothing(t *testing.T) {
+	dir := t.TempDir()
+	inner := filepath.Join(dir, "inner")
+	if err := os.MkdirAll(filepath.Join(inner, "deep"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	folders := []string{dir, inner, filepath.Join(inner, "deep")}
+	old := []unix.Timeval{unix.NsecToTimeval(1e18), unix.NsecToTimeval(1e18 + 1e9)} // read before it was changed
+	for _, folder := range folders {
+		if err := unix.Utimes(folder, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Used(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		var st unix.Stat_t
+		if err := unix.Stat(folder, &st); err != nil || unix.TimespecToNsec(st.Atim) != 1e18 {
+			t.Errorf("%s was read at %v (%v), want as before", folder, st.Atim, err)
+		}
+	}
+}
+
 // A container goes on while its files are measured: it removes, replaces and moves folders.
 func TestUsedWhileFilesChange(t *testing.T) {
 	dir := t.TempDir()
