@@ -37,7 +37,7 @@ ALIGN   := [ "$$($(GO) env GOARCH)" != amd64 ] || echo -funcalign=16
 BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS) $$($(ALIGN))"
 
 .PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery containerd-test runtimes runtimes-test fuzz \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
         v2-test vm-test clean
 
 all: build share
@@ -256,6 +256,11 @@ gowasm-diff: setup-tests
 recovery: setup
 	$(GO) test $(FLAGS) -count=1 -v -timeout 2h ./tests/recovery $(RECOVERY_FLAGS)
 	$(GO) test $(FLAGS) -count=1 -v -timeout 2h ./tests/recovery/pods $(RECOVERY_PODS_FLAGS)
+
+# Clients, kills, stops and full disks on one node for HOURS; after each ten minutes it is looked at, and nothing may be left or grow.
+# `make test` does half a minute of it.
+soak: setup
+	$(GO) test $(FLAGS) -count=1 -v -timeout 0 -run 'TestHoursOfFaults$$' ./tests/hostile -args -hours $(or $(HOURS),2)
 
 # The suites with cgroup version 2, in User-Mode Linux; V2_FLAGS='-run REGEXP' runs a part, V2_FLAGS=-short what
 # continuous integration runs.

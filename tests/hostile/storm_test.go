@@ -26,7 +26,7 @@ func TestStormOfRequestsAndCancels(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)
 	n.pull(world.guest)
-	s := &storm{target: n, pods: map[string]string{}}
+	s := &storm{target: n, pods: map[string]string{}, handlers: []string{"runc", "wasm"}}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	var clients sync.WaitGroup
@@ -72,8 +72,13 @@ type storm struct {
 	*target
 	asked, left atomic.Int64
 
-	mu   sync.Mutex
-	pods map[string]string // handler by id
+	handlers []string
+	// faulty says that processes are killed meanwhile, and requests with them.
+	faulty bool
+
+	mu       sync.Mutex
+	pods     map[string]string // handler by id
+	refusals map[string]int    // what was said of requests that failed so, without ids
 }
 
 // ask makes one request.
@@ -100,9 +105,18 @@ func (s *storm) ask(ctx context.Context, random *rand.Rand) {
 	case codes.OK, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists:
 	case codes.Unavailable, codes.Canceled, codes.InvalidArgument: // the pod goes while it is asked for
 	default:
-		s.t.Errorf("%s: %v", name, err)
+		if !s.faulty {
+			s.t.Errorf("%s: %v", name, err)
+			return
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.refusals[fmt.Sprintf("%s: %s", name, numbers.ReplaceAllString(err.Error(), "N"))]++
 	}
 }
+
+// numbers are what differs between two texts about the same.
+var numbers = regexp.MustCompile("[0-9a-f]{8,}|[0-9]+")
 
 // request is one of a kubelet's, about what there is.
 func (s *storm) request(ctx context.Context, random *rand.Rand) (string, error) {
@@ -158,7 +172,7 @@ func (s *storm) anyPod(random *rand.Rand) (id, handler string) {
 }
 
 func (s *storm) runPod(ctx context.Context, random *rand.Rand) (string, error) {
-	handler := []string{"runc", "wasm"}[random.IntN(2)]
+	handler := s.handlers[random.IntN(len(s.handlers))]
 	s.mu.Lock()
 	many := len(s.pods) > 20
 	s.mu.Unlock()
@@ -178,9 +192,12 @@ func (s *storm) runPod(ctx context.Context, random *rand.Rand) (string, error) {
 
 func (s *storm) create(ctx context.Context, random *rand.Rand, pod, handler string) (string, error) {
 	config := sh("trap 'exit 0' TERM; sleep 1000 & wait")
-	if handler == "wasm" && random.IntN(3) > 0 {
+	if strings.HasPrefix(handler, "wasm") && random.IntN(3) > 0 {
 		config = of(world.guest)
 		config.Args = []string{"idle"}
+	}
+	if s.faulty && random.IntN(3) == 0 {
+		config = counting()
 	}
 	answer, err := s.CreateContainer(ctx, &runtime.CreateContainerRequest{PodSandboxId: pod, Config: config, SandboxConfig: s.podConfig()})
 	if err != nil || random.IntN(4) == 0 {

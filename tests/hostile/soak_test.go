@@ -1,0 +1,283 @@
+package hostile
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/tests/disk"
+	"github.com/sunaba-project/sunaba/tests/leftovers"
+	"github.com/sunaba-project/sunaba/tests/measure"
+	"github.com/sunaba-project/sunaba/tests/node"
+)
+
+var hours = flag.Float64("hours", 0.01, "how long TestHoursOfFaults goes on")
+
+// turn is how long faults go on before a node comes to rest and is looked at.
+const turn = 10 * time.Minute
+
+// Clients ask for all that a pod can have done to it, under both handlers, with shims of their own
+// and shared ones, and leave in the middle of a third of it. Meanwhile the daemon, shims,
+// supervisors and containers are killed and stopped. After each turn the check finds nothing, what
+// was killed says so, nothing is left once all pods are removed, and the daemon has not grown.
+func TestHoursOfFaults(t *testing.T) {
+	full := disk.New(t, world.folder, 512)
+	n := startIn(t, filepath.Join(full, "node"), node.OwnShims("[handlers.runc-own]\ntype = \"oci\"\n[handlers.wasm-own]\ntype = \"wasm\"\n"))
+	n.pull(world.busybox)
+	n.pull(world.guest)
+	f := &faults{
+		disk:  full,
+		storm: &storm{target: n, pods: map[string]string{}, handlers: []string{"runc", "wasm", "runc-own", "wasm-own"}, faulty: true, refusals: map[string]int{}},
+		count: map[string]int{}, judged: map[string]bool{}, random: rand.New(rand.NewPCG(*seed, 99)),
+	}
+	end := time.Now().Add(time.Duration(*hours * float64(time.Hour)))
+	var first figures
+	for number := 1; time.Now().Before(end) && !t.Failed(); number++ {
+		f.turn(min(turn, time.Until(end)))
+		f.rest()
+		now := f.figures()
+		t.Logf("turn %d: %v; faults %v; %d requests, %d given up; %d logs are complete; refused:\n%s", number, now, f.count, f.asked.Load(), f.left.Load(), f.complete, f.refused())
+		if number == 1 {
+			first = now
+		} else if now.files > first.files+8 || now.threads > first.threads+16 || now.memory > first.memory+8<<10 {
+			t.Errorf("the daemon has grown: %v after the first turn, %v now", first, now)
+		}
+	}
+}
+
+// faults are a storm on a node whose processes are killed and stopped.
+type faults struct {
+	*storm
+	random   *rand.Rand
+	disk     string // that the node is on
+	count    map[string]int
+	judged   map[string]bool // containers, by id
+	complete int             // counting containers that have ended by themselves
+}
+
+const (
+	counted     = 300 // lines that a counting container writes
+	countedCode = 7   // with which it ends
+)
+
+// counting is a container whose end tells whether it wrote all of its lines.
+func counting() *runtime.ContainerConfig {
+	config := sh(fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; done; exit %d", counted, countedCode))
+	config.Metadata.Name = "counting-" + config.Metadata.Name
+	return config
+}
+
+// turn has clients ask for so long, while processes die.
+func (f *faults) turn(length time.Duration) {
+	ctx, cancel := context.WithTimeout(f.t.Context(), length)
+	defer cancel()
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	for i := range 8 {
+		random := rand.New(rand.NewPCG(*seed, f.random.Uint64()+uint64(i)))
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				f.ask(ctx, random)
+			}
+		})
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(f.random.IntN(3000)) * time.Millisecond):
+			f.judgeAll()
+			f.fault()
+		}
+	}
+}
+
+// fault kills or stops one process, or takes all space of the disk for a while.
+func (f *faults) fault() {
+	if f.random.IntN(20) == 0 {
+		take, what := disk.TakeBytes, "no space"
+		if f.random.IntN(2) == 0 {
+			take, what = disk.TakeInodes, "no inodes"
+		}
+		free := take(f.t, f.disk)
+		time.Sleep(time.Duration(f.random.IntN(3000)) * time.Millisecond)
+		free()
+		f.count[what]++
+		return
+	}
+	kill := f.random.IntN(3) > 0
+	what := []string{"daemon", "shim", "container"}[f.random.IntN(3)]
+	pid := f.DaemonPID()
+	switch what {
+	case "shim": // or a supervisor
+		pids, err := measure.Shims(f.Node)
+		f.check(err)
+		pid = f.anyOf(pids)
+	case "container":
+		pids, err := leftovers.Processes(leftovers.Scope{Cgroups: f.groups()})
+		f.check(err)
+		pid = f.anyOf(pids)
+	}
+	switch {
+	case pid == 0:
+		return
+	case kill && what == "daemon":
+		f.check(f.SignalDaemon(syscall.SIGKILL))
+		f.check(f.StartDaemon(f.within(node.Slow(time.Minute))))
+	case kill:
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	default:
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		time.Sleep(time.Duration(f.random.IntN(2000)) * time.Millisecond)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	f.count[map[bool]string{true: "kill ", false: "stop "}[kill]+what]++
+}
+
+func (f *faults) anyOf(pids []int) int {
+	if len(pids) == 0 {
+		return 0
+	}
+	return pids[f.random.IntN(len(pids))]
+}
+
+var (
+	// orphaned is a finding about a supervisor that was killed.
+	orphaned = regexp.MustCompile(`(?m)^.*its supervisor \d+ does not run.*\n.*to do: .*\n`)
+	// finding is the head of any other one.
+	finding = regexp.MustCompile(`(?m)^ +to do: `)
+)
+
+// groups are the cgroups of the pods that there are.
+func (f *faults) groups() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var groups []string
+	for id := range f.pods {
+		groups = append(groups, strings.TrimPrefix(node.PodCgroup(id), "/"))
+	}
+	return groups
+}
+
+// rest waits until what clients have left is over, checks the node, and removes all pods.
+func (f *faults) rest() {
+	var said string
+	if !node.Within(node.Patience, func() (sound bool) {
+		var err error
+		_, said, err = f.Check()
+		f.check(err)
+		return !finding.MatchString(orphaned.ReplaceAllString(said, ""))
+	}) {
+		f.t.Errorf("the check says\n%s\nof that, the log has\n%s", said, f.logOf(said))
+	}
+	f.judgeAll()
+	f.check(f.RemovePods(f.within(node.Slow(3 * time.Minute))))
+	f.mu.Lock()
+	clear(f.pods)
+	f.mu.Unlock()
+	f.check(f.Sound())
+	left, err := f.Left()
+	f.check(err)
+	if len(left) > 0 {
+		f.t.Errorf("left over:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// judgeAll looks at each container once that has ended. Those that go meanwhile are left out.
+func (f *faults) judgeAll() {
+	ctx, cancel := context.WithTimeout(f.t.Context(), node.Slow(time.Minute))
+	defer cancel()
+	list, err := f.ListContainers(ctx, &runtime.ListContainersRequest{
+		Filter: &runtime.ContainerFilter{State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_EXITED}},
+	})
+	f.check(err)
+	for _, c := range list.GetContainers() {
+		r, err := f.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: c.GetId()})
+		if err != nil || f.judged[c.GetId()] {
+			continue
+		}
+		f.judged[c.GetId()] = true
+		f.judge(r.GetStatus())
+	}
+}
+
+// judge looks at how a container ended: all run until they are stopped or killed, but those that
+// count lines. 255 is what nobody saw the end of.
+func (f *faults) judge(s *runtime.ContainerStatus) {
+	if s.GetState() != runtime.ContainerState_CONTAINER_EXITED || s.GetReason() == "StartError" || s.GetStartedAt() == 0 {
+		return
+	}
+	counts := strings.HasPrefix(s.GetMetadata().GetName(), "counting-")
+	code := s.GetExitCode()
+	switch {
+	case counts && code == countedCode:
+		f.readCounted(s)
+	case code == 137, code == 143, code == 255, code == 0 && !counts:
+	default:
+		f.t.Errorf("container %s ended with %d, %s: %s", s.GetMetadata().GetName(), code, s.GetReason(), s.GetMessage())
+	}
+}
+
+// readCounted wants all lines of a container that has written all, in their order.
+func (f *faults) readCounted(s *runtime.ContainerStatus) {
+	data, err := os.ReadFile(s.GetLogPath())
+	f.check(err)
+	next := 1
+	for line := range strings.Lines(string(data)) {
+		if _, text, _ := strings.Cut(line, " stdout F line "); strings.TrimSuffix(text, "\n") == strconv.Itoa(next) {
+			next++
+		}
+	}
+	f.complete++
+	if next != counted+1 || strings.Count(string(data), "\n") != counted {
+		f.t.Errorf("log of %s has %d lines, and line %d is missing or not in its place:\n%s", s.GetMetadata().GetName(), strings.Count(string(data), "\n"), next, data)
+	}
+}
+
+// figures are what a daemon at rest holds.
+type figures struct{ files, threads, memory int }
+
+func (f figures) String() string {
+	return fmt.Sprintf("%d files, %d threads, %d KiB", f.files, f.threads, f.memory)
+}
+
+func (f *faults) figures() figures {
+	time.Sleep(10 * time.Second) // free memory is given back
+	dir := fmt.Sprintf("/proc/%d/", f.DaemonPID())
+	files, err := os.ReadDir(dir + "fd")
+	f.check(err)
+	status, err := os.ReadFile(dir + "status")
+	f.check(err)
+	field := func(name string) int {
+		_, rest, _ := strings.Cut(string(status), "\n"+name+":")
+		text, _, _ := strings.Cut(rest, "\n")
+		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(text), " kB"))
+		f.check(err)
+		return n
+	}
+	return figures{len(files), field("Threads"), field("RssAnon")}
+}
+
+// refused are the texts of requests that failed in a way that a kill explains, with their numbers.
+func (f *faults) refused() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	for _, text := range slices.Sorted(maps.Keys(f.refusals)) {
+		fmt.Fprintf(&b, "%d × %s\n", f.refusals[text], text)
+	}
+	return b.String()
+}
