@@ -194,6 +194,9 @@ func (c Container) Name() string { return cmp.Or(c.Config.Value.GetMetadata().Ge
 // Name is what people call the sandbox: its pod's name, else its id.
 func (r Sandbox) Name() string { return cmp.Or(r.Config.Value.GetMetadata().GetName(), r.ID) }
 
+// Unfinished says that the request which makes the container has not ended.
+func (c Container) Unfinished() bool { return c.Phase == Creating }
+
 // Keys are the image store's keys of what a container has of it.
 func (c Container) Keys() []string {
 	keys := []string{c.SnapshotKey}
