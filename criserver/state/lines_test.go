@@ -13,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/durable"
@@ -610,5 +612,139 @@ func TestPowerCutTakesBackOnlyNotes(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+}
+
+// A removal that finds the record gone already is answered only after the sync of that removal.
+func TestRemovalThatFindsNothingIsSettled(t *testing.T) {
+	s := open(t, t.TempDir())
+	var synced atomic.Int64 // how many removals a sync of the folder has seen
+	var removed atomic.Int64
+	s.remove = func(path string) error { err := os.Remove(path); removed.Add(1); return err }
+	s.flush = func(string) error { synced.Store(removed.Load()); return nil }
+	if err := s.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		if err := s.Create("aa", sandbox("aa")); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- s.Delete("aa") }()
+		for {
+			if _, err := s.Get("aa"); errdefs.IsNotFound(err) {
+				break
+			}
+		}
+		// as container.Manager.Remove and sandbox.Manager.Remove do for a record that is not there
+		if err := s.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if n := synced.Load(); n != int64(i+1) {
+			t.Errorf("round %d: answered, and %d removals are on disk", i, n)
+			<-done
+			return
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A sector that has the end of a synced version is written again when the next version is only
+// noted; a drive that loses what it was writing takes the synced one with it.
+func TestNoteSharesASectorWithASyncedVersion(t *testing.T) {
+	for what, zero := range map[string]func(data []byte, from int){
+		"the sector":              func(data []byte, from int) { clear(data[from : from+512]) },
+		"all that was not synced": func(data []byte, from int) { clear(data[from:]) },
+	} {
+		dir := t.TempDir()
+		s := open(t, dir)
+		if err := s.Create("aa", sandbox("aa")); err != nil {
+			t.Fatal(err)
+		}
+		must(t)(s.Update("aa", named("synced"+strings.Repeat("x", 300))))
+		synced := s.entries["aa"].size
+		must(t)(s.Note("aa", named("noted"+strings.Repeat("x", 1500))))
+		data, err := os.ReadFile(s.path("aa"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		zero(data, synced/512*512)
+		if err := os.WriteFile(s.path("aa"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := open(t, dir)
+		r, err := next.Get("aa")
+		_, damaged := os.Stat(s.path("aa") + damagedSuffix)
+		if err != nil || r.Phase != Ready {
+			t.Errorf("%s: a ready sandbox, which was synced, is %q, %v; put aside: %t", what, r.Phase, err, damaged == nil)
+		}
+	}
+}
+
+// A file whose content is lost was announced, perhaps: that it is gone is at least in the log.
+func TestLostContentIsTold(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := s.Create("aa", sandbox("aa")); err != nil {
+		t.Fatal(err)
+	}
+	must(t)(s.Update("aa", named("announced")))
+	info, err := os.Stat(s.path("aa"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.path("aa"), make([]byte, info.Size()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if _, err := Open(dir, slog.New(slog.NewTextHandler(&log, nil)), CheckSandbox, nil); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) == 0 && log.Len() == 0 {
+		t.Errorf("the record of a ready sandbox is deleted, and the log has nothing")
+	}
+}
+
+// What is dropped while a sync runs is not told, nor answered, before another one.
+func TestDropDuringASync(t *testing.T) {
+	dir := t.TempDir()
+	var told atomic.Int64
+	s, err := Open(dir, quiet(), CheckSandbox, func(_, after *Sandbox) {
+		if after == nil {
+			told.Add(1)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"aa", "bb"} {
+		if err := s.Create(id, sandbox(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entered, leave := make(chan struct{}), make(chan error)
+	s.flush = func(string) error { entered <- struct{}{}; return <-leave }
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- s.Delete("aa") }()
+	<-entered
+	if err := s.Drop("bb"); err != nil {
+		t.Fatal(err)
+	}
+	go func() { second <- s.Settle() }()
+	leave <- nil
+	if err := <-first; err != nil || told.Load() != 1 {
+		t.Errorf("%v, told %d", err, told.Load())
+	}
+	select {
+	case <-entered:
+		leave <- nil
+	case err := <-second:
+		t.Fatalf("answered without a sync: %v", err)
+	}
+	if err := <-second; err != nil || told.Load() != 2 {
+		t.Errorf("%v, told %d", err, told.Load())
 	}
 }

@@ -63,8 +63,8 @@ func (m Message[M, P]) MarshalJSON() ([]byte, error) {
 	return protojson.Marshal(m.Value)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: a record outlives an
-// upgrade and a downgrade.
+// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: they are of another
+// release.
 func (m *Message[M, P]) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		m.Value = nil

@@ -129,7 +129,8 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 		v, err := s.load(id)
 		switch {
 		case errors.Is(err, errUnfinished):
-			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			logger.Warn("record is removed: there is no whole version in it", "file", s.path(id))
+			if err := os.Remove(s.path(id)); err != nil {
 				logger.Warn("failed to remove unfinished record", "file", name, "error", err)
 			}
 			continue
@@ -334,19 +335,19 @@ func (s *Store[R]) Drop(id string) error {
 	}
 	e.write.Lock()
 	defer e.write.Unlock()
+	if e.deleted { // nobody else sets it while write is held
+		return nil
+	}
 	if err := s.remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
+	s.mu.Lock() // at once: who does not find the record settles what is counted
+	defer s.mu.Unlock()
 	e.mu.Lock()
-	last, again := e.rec, e.deleted
 	e.deleted = true
 	e.mu.Unlock()
-	s.forget(id)
-	if !again {
-		s.mu.Lock()
-		s.dropped, s.drops = append(s.dropped, last), s.drops+1
-		s.mu.Unlock()
-	}
+	s.dropped, s.drops = append(s.dropped, e.rec), s.drops+1
+	delete(s.entries, id)
 	return nil
 }
 
@@ -453,6 +454,9 @@ func (s *Store[R]) add(e *entry[R], path string, rec R, sync bool) error {
 		return err
 	}
 	size := e.size
+	if sync {
+		line = fill(line, size)
+	}
 	e.size = 0 // until all is known to be there
 	if size > 0 && size+len(line) <= max(maxFile, min(4*len(line), maxLines)) {
 		if sync && !e.named {
@@ -470,11 +474,25 @@ func (s *Store[R]) add(e *entry[R], path string, rec R, sync bool) error {
 		}
 	}
 	// Also what is only noted is synced now: in the file is what may not be lost.
+	line = fill(line, 0)
 	if err := s.put(path, line, durable.Mode{Sync: true}); err != nil {
 		return err
 	}
 	e.size, e.named = len(line), true
 	return nil
+}
+
+// sector is what a disk writes as one, in bytes.
+const sector = 512
+
+// fill ends a line that begins at an offset with its sector: no later one is written over a part
+// that is durable.
+func fill(line []byte, offset int) []byte {
+	line = bytes.TrimRight(line, " \n")
+	for (offset+len(line)+1)%sector != 0 {
+		line = append(line, ' ')
+	}
+	return append(line, '\n')
 }
 
 func encode[R any](rec R) ([]byte, error) {
