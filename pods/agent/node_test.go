@@ -231,11 +231,12 @@ func TestDiskFull(t *testing.T) {
 		o := w.options()
 		o.Write = func(path string, data []byte, mode records.Mode) error {
 			w.mu.Lock()
-			defer w.mu.Unlock()
-			if full {
+			refuse := full
+			w.mu.Unlock()
+			if refuse {
 				return os.ErrPermission
 			}
-			return os.WriteFile(path, data, 0o600)
+			return w.write(path, data, mode)
 		}
 		w.wishes.set(t, one)
 		w.startWith(o)
