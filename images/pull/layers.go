@@ -139,7 +139,8 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer, keep bool) 
 		all = append(all, l.layer)
 		work.Go(func() error {
 			err := x.p.Disk.Layers.Stage(staging, l.layer)
-			if errdefs.IsAborted(err) { // the blob was corrupt and came anew, see store.Follow
+			// The blob was corrupt and came anew, from each of several mirrors perhaps: see store.Follow.
+			for again := 0; errdefs.IsAborted(err) && again < mostAnew && staging.Err() == nil; again++ {
 				err = x.p.Disk.Layers.Stage(staging, l.layer)
 			}
 			if err != nil {

@@ -39,6 +39,9 @@ import (
 // parallelLayers is how many layers one pull fetches at a time. As many are unpacked at a time.
 const parallelLayers = 4
 
+// mostAnew is how often a layer is unpacked again whose blob proves corrupt while it comes.
+const mostAnew = 8
+
 // Options configures a Puller.
 type Options struct {
 	Disk      *disk.Disk

@@ -86,6 +86,41 @@ func TestStart(t *testing.T) {
 }
 
 // E.4: at most 6 synced writes for the start of a pod, one for a restart of a container.
+// A pod that is on record is listed before anybody is answered after a start, however long the server
+// of the CRI takes to say what runs, and whether its file is there still or not.
+func TestShownAfterAStart(t *testing.T) {
+	for what, objects := range map[string]string{"its file is there": web, "its file went meanwhile": ""} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.wishes.set(t, web)
+				w.server.programs = webPrograms
+				w.start()
+				w.until("ready", func() bool { return w.ready("web") })
+				w.stop()
+				w.wishes.set(t, objects)
+				w.server.fail = func(call, _ string) error {
+					if call == "ListPodSandbox" {
+						time.Sleep(3 * time.Second)
+					}
+					return nil
+				}
+				w.start()
+				begun := time.Now()
+				select {
+				case <-w.agent.Shown():
+				case <-time.After(time.Minute):
+					t.Fatal("its pods are not shown")
+				}
+				if _, there := w.agent.Pod("default", "web"); !there {
+					t.Errorf("pod web is not listed %v after the start", time.Since(begun))
+				}
+				w.stop()
+			})
+		})
+	}
+}
+
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -130,6 +130,7 @@ func (l *loop) load() error {
 		p := newPod(rec)
 		p.resize = resize.Of(rec)
 		l.pods[p.uid()] = p
+		l.views.Expect(rec.Pod.UID)
 		if err := l.users.Restore(rec); err != nil {
 			return fmt.Errorf("open pods: %w", err)
 		}

@@ -44,6 +44,9 @@ func (a *Agent) Events() []*corev1.Event { return a.l.events.List(a.l.o.now()) }
 // the node, or what Signal was called for has changed since the call.
 func (a *Agent) Watch() <-chan struct{} { return a.l.views.Watch() }
 
+// Shown is closed once Run has judged all pods that are on record: before, Pods lacks some of them.
+func (a *Agent) Shown() <-chan struct{} { return a.l.views.Whole() }
+
 // Signal wakes those who watch, for what is shown beside the agent's own.
 func (a *Agent) Signal() { a.l.views.Signal() }
 

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -216,4 +218,40 @@ func TestManyClients(t *testing.T) {
 	if _, err := c.List(t.Context(), resource(t, "pods"), Query{}); err != nil {
 		t.Errorf("after the silent ones were cut off: %v", err)
 	}
+}
+
+// Who asks for pods before all that are on record are known waits, but not without end; who asks for
+// the health of the process does not wait.
+func TestRequestsAwaitAllPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := make(chan struct{})
+		took := func(h http.Handler, path string) time.Duration {
+			begun := time.Now()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			return time.Since(begun)
+		}
+		answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+		first, second := awaited(answers, Options{Whole: whole}), awaited(answers, Options{Whole: whole})
+		for _, path := range []string{"/healthz", "/livez", "/metrics"} {
+			if got := took(first, path); got != 0 {
+				t.Errorf("%s was answered after %v", path, got)
+			}
+		}
+		time.AfterFunc(3*time.Second, func() { close(whole) })
+		if got := took(first, "/objects/pods"); got != 3*time.Second {
+			t.Errorf("pods were listed after %v", got)
+		}
+		for _, path := range []string{"/readyz", "/pods", "/watch/pods"} {
+			if got := took(second, path); got != 0 {
+				t.Errorf("%s was answered %v after all were known", path, got)
+			}
+		}
+		stuck := awaited(answers, Options{Whole: make(chan struct{})})
+		if got := took(stuck, "/objects/pods"); got != wholeTime {
+			t.Errorf("pods were listed after %v", got)
+		}
+		if got := took(stuck, "/objects/pods"); got != 0 {
+			t.Errorf("pods were listed after %v more", got)
+		}
+	})
 }

@@ -28,11 +28,17 @@ const (
 	maxHeader   = 16 << 10
 	maxClients  = 64
 	maxWatches  = 32
+	// wholeTime is how long after its start a server has requests wait for Options.Whole. After that
+	// they are answered all the same.
+	wholeTime = 10 * time.Second
 )
 
 // Options are what a server serves.
 type Options struct {
 	Agent Agent
+	// Whole is closed once the agent's lists have all that is on record: who asks before waits for it,
+	// or would miss some of them. nil does not wait.
+	Whole <-chan struct{}
 	// Shutdown ends the pods when the node shuts down; nil refuses to.
 	Shutdown Shutdowner
 	// Metrics writes metrics in the text format of Prometheus after those of this package; nil
@@ -89,13 +95,35 @@ func serve(l net.Listener, path string, h http.Handler, o Options) *Server {
 	request := cmp.Or(o.request, requestTime)
 	s := &Server{listener: l, served: make(chan error, 1), path: path}
 	s.http = http.Server{
-		Handler: h, ReadHeaderTimeout: cmp.Or(o.header, headerTime), ReadTimeout: request, WriteTimeout: request, IdleTimeout: idleTime,
+		Handler: awaited(h, o), ReadHeaderTimeout: cmp.Or(o.header, headerTime), ReadTimeout: request, WriteTimeout: request, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	go func() {
 		s.served <- s.http.Serve(Limit(l, maxClients))
 	}()
 	return s
+}
+
+// awaited has requests about pods wait until all pods are known; those about the process do not.
+func awaited(h http.Handler, o Options) http.Handler {
+	if o.Whole == nil {
+		return h
+	}
+	late := make(chan struct{})
+	time.AfterFunc(wholeTime, func() { close(late) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/livez", "/metrics":
+		default:
+			select {
+			case <-o.Whole:
+			case <-late:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Addr is the address on which it listens.

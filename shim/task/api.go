@@ -241,7 +241,7 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 	// An empty list would have a containerd that restarts take the shim for one that leaked, and
 	// the exit code with it.
 	if st, _ := c.init.snapshot(); st >= stopped {
-		return nil, fmt.Errorf("container %q is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
 	}
 	pids, err := c.engine.Pids(ctx)
 	if err != nil {
@@ -285,7 +285,7 @@ func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Em
 		return nil, err
 	}
 	if st, _ := c.init.snapshot(); st != paused {
-		return nil, fmt.Errorf("container %q is not paused: %w", r.ID, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("the container is %s, not paused: %w", st, errdefs.ErrFailedPrecondition)
 	}
 	if err = c.init.become(running, func() error { return c.resume(ctx) }); err == nil {
 		t.s.publish(events.Resumed(r.ID))

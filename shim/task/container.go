@@ -37,6 +37,7 @@ type container struct {
 	kills          *cgroup.Kills    // for lack of memory, until init has ended; nil = it has no group
 	handoff        *handoff.Handoff // nil without a supervisor
 	execs          execs
+	message        string // file of the host for its termination message, if the caller is told of no other; "" = none
 }
 
 // newContainer makes a container of what an engine has made.
@@ -137,7 +138,8 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 	var p *process
 	defer func() { c.execs.settle(id, p) }()
 	if st, _ := c.init.snapshot(); st != running {
-		return fmt.Errorf("container %q is %s: %w", c.id, st, errdefs.ErrFailedPrecondition)
+		// Who asked knows which one, by a name that a shim has not.
+		return fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
 	}
 	streams, err := stdio.Open(ctx, names)
 	if err != nil {

@@ -100,6 +100,9 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		return nil, err
 	}
 	c := newContainer(b, ec, streams, r, s.handoff)
+	if s.options.Containerd { // its answers have no room for a message
+		c.message = messageFile(b.Spec)
+	}
 	if group, err := cgroup.Open(ec.Cgroup()); err == nil {
 		c.kills = s.kills.Open(group)
 	}

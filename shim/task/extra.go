@@ -53,7 +53,7 @@ func (e extraAPI) attach(_ context.Context, req *text) (*text, error) {
 		return nil, err
 	}
 	if st, _ := c.init.snapshot(); st != running && st != paused {
-		return nil, fmt.Errorf("attach to container %q: it is %s: %w", r.ID, st, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
 	}
 	err = c.init.streams.Attach(stdio.Attachment{
 		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Once: r.Once, Ended: e.s.options.Settled,

@@ -91,6 +91,9 @@ func (s *Service) watchInit(c *container) {
 	<-c.init.engine.Exited()
 	exit := s.endOf(c)
 	stop()
+	if c.message != "" && exit.Message != "" {
+		s.note(leaveMessage(c.message, exit.Message), "say how it ended", c.id)
+	}
 	s.note(bundle.WriteExit(c.path, exit), "record exit", c.id)
 	s.note(c.handoff.Forget(c.init.engine.Pid()), "forget process", c.id)
 	c.execs.wait(execTime) // they ended before, and are to be heard of before

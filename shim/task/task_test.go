@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
@@ -275,6 +276,38 @@ func TestFailedCreateFreesTheName(t *testing.T) {
 	}
 	if len(events.topics) != 1 {
 		t.Errorf("events %q", events.topics)
+	}
+}
+
+// What a caller asks of a container that has just ended is refused without the container's id: who
+// asked has a name for it, and says that.
+func TestRefusalsOfAStoppedContainerHaveNoID(t *testing.T) {
+	tasks, _ := newService(&fake{handles: true})
+	const id = "5c0ffee"
+	if _, err := tasks.create(t.Context(), &task.CreateTaskRequest{ID: id, Bundle: newBundle(t, nil)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tasks.start(t.Context(), &task.StartRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tasks.kill(t.Context(), &task.KillRequest{ID: id, Signal: 9}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tasks.wait(t.Context(), &task.WaitRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	_, exec := tasks.exec(t.Context(), &task.ExecProcessRequest{ID: id, ExecID: "e", Spec: &anypb.Any{Value: []byte(`{"args":["true"]}`)}})
+	_, pids := tasks.pids(t.Context(), &task.PidsRequest{ID: id})
+	_, resume := tasks.resume(t.Context(), &task.ResumeRequest{ID: id})
+	request, err := encoded(api.AttachRequest{ID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, attach := extraAPI(tasks).attach(t.Context(), request)
+	for what, err := range map[string]error{"exec": exec, "pids": pids, "resume": resume, "attach": attach} {
+		if !errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "stopped") {
+			t.Errorf("%s: %v, want failed precondition, stopped, without an id", what, err)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,7 +51,19 @@ func TestRuntimeClasses(t *testing.T) {
 		for i, ref := range []string{world.asLinux, world.wasip1} {
 			mixed.begin(name("exit", i), ref, []string{"/guest.wasm", "exit", "5"}, nil).ends(5, "Error")
 		}
-		mixed.begin("trap", world.asLinux, []string{"/guest.wasm", "trap"}, nil).ends(134, "Error")
+		// What ended a guest is its termination message, as a kubelet reads it, where it has said nothing itself.
+		for text, want := range map[string]string{"": "unreachable", "mine": "mine"} {
+			message := filepath.Join(t.TempDir(), "message")
+			if err := os.WriteFile(message, []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			mixed.begin("trap"+text, world.asLinux, []string{"/guest.wasm", "trap"}, func(c *runtime.ContainerConfig) {
+				c.Mounts = []*runtime.Mount{{HostPath: message, ContainerPath: "/dev/termination-log"}}
+			}).ends(134, "Error")
+			if got, err := os.ReadFile(message); err != nil || !strings.Contains(string(got), want) || text != "" && string(got) != text {
+				t.Errorf("termination message %q (%v), want %q", got, err, want)
+			}
+		}
 		mixed.begin("fill", world.asLinux, []string{"/guest.wasm", "fill", "500"}, limited).ends(3, "Error") // it is refused more memory
 		linux.begin("fill", world.busybox, []string{"/bin/sh", "-c", "x=a; while true; do x=$x$x; done"}, limited).ends(137, "OOMKilled")
 		if shims := b.shims(); len(shims) != 2 {

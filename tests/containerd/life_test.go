@@ -253,7 +253,7 @@ spec:
       image: IMAGE
       restartPolicy: Always
       command: [sh, -c, "trap 'echo side ends >>/seen/log; exit 0' TERM; touch /work/up; while true; do sleep 0.1; done"]
-      readinessProbe: {exec: {command: [test, -f, /work/up]}, periodSeconds: 1, failureThreshold: 1}
+      readinessProbe: {exec: {command: [test, -f, /work/up]}, periodSeconds: 1, failureThreshold: 1, timeoutSeconds: 20}
       volumeMounts: [{name: work, mountPath: /work}, {name: seen, mountPath: /seen}]
   containers:
     - name: app

@@ -36,7 +36,7 @@ spec:
       image: IMAGE
       restartPolicy: Always
       command: [sh, -c, "trap 'exit 0' TERM; sleep 1; touch /work/up; while true; do sleep 0.1; done"]
-      startupProbe: {exec: {command: [test, -f, /work/up]}, periodSeconds: 1}
+      startupProbe: {exec: {command: [test, -f, /work/up]}, periodSeconds: 1, timeoutSeconds: 20}
       volumeMounts: [{name: work, mountPath: /work}]
   containers:
     - {name: app, image: IMAGE, command: [test, -f, /work/up], volumeMounts: [{name: work, mountPath: /work}]}
@@ -74,7 +74,7 @@ spec:
     - name: app
       image: IMAGE
       command: [sh, -c, "touch /tmp/well; sleep 2; rm /tmp/well; sleep 1000"]
-      livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, failureThreshold: 1, initialDelaySeconds: 1}
+      livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, failureThreshold: 1, initialDelaySeconds: 1, timeoutSeconds: 20}
 `,
 	"crash": `
 apiVersion: v1

@@ -58,7 +58,7 @@ func (p place) write(name, text string) error {
 	return os.Rename(temp, filepath.Join(p.folder(), name))
 }
 
-// options are those of an agent of a server, which goes on with what its predecessor has left.
+// options are those of an agent of a server, which continues from the records of the one before.
 func (p place) options(server agent.CRI, log io.Writer) (o agent.Options, err error) {
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	facts, err := node.Read(node.Options{Name: "till-4", Root: p.dir, Pods: 50})

@@ -238,7 +238,7 @@ func (r *Runner) All() api.Agent { return &shared{r.service, r.others, r.logger}
 // Start runs the pods and serves the commands about them. It returns when the manifests were
 // listed.
 func (r *Runner) Start(ctx context.Context) error {
-	options := api.Options{Agent: r.service, Shutdown: r.agent, Metrics: r.agent.Metrics, Server: r.info, Usage: r.usage, Logger: r.logger}
+	options := api.Options{Agent: r.service, Whole: r.agent.Shown(), Shutdown: r.agent, Metrics: r.agent.Metrics, Server: r.info, Usage: r.usage, Logger: r.logger}
 	commands := options
 	commands.Agent = r.All()
 	local, err := api.Listen(r.socket, commands)

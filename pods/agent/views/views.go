@@ -25,6 +25,8 @@ type Views struct {
 	listening bool
 	summary   string
 	starts    starts
+	expected  map[types.UID]struct{} // on record, and not shown yet
+	whole     chan struct{}          // nil until somebody asked
 }
 
 // view is one pod as it is shown.
@@ -70,10 +72,46 @@ func (v *Views) Listen(on bool) {
 	}
 }
 
+// Expect notes a pod that is on record and is not shown yet. It is called before Whole.
+func (v *Views) Expect(uid types.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.expected == nil {
+		v.expected = map[types.UID]struct{}{}
+	}
+	v.expected[uid] = struct{}{}
+}
+
+// Whole is closed once all expected pods were shown or dropped: before, a list would lack pods that
+// there are.
+func (v *Views) Whole() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.whole == nil {
+		v.whole = make(chan struct{})
+		if len(v.expected) == 0 {
+			close(v.whole)
+		}
+	}
+	return v.whole
+}
+
+// came notes that an expected pod was shown or dropped. The caller holds v.mu.
+func (v *Views) came(uid types.UID) {
+	if _, expected := v.expected[uid]; !expected {
+		return
+	}
+	delete(v.expected, uid)
+	if len(v.expected) == 0 && v.whole != nil {
+		close(v.whole)
+	}
+}
+
 // Put shows a pod, and what is waited for with it, and says whether that changed anything.
 func (v *Views) Put(pod *corev1.Pod, next string, until time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	defer v.came(pod.UID) // after it is in the list
 	old, known := v.pods[pod.UID]
 	if known && sameView(old.pod, pod) {
 		v.pods[pod.UID] = view{old.pod, next, until, old.since}
@@ -107,6 +145,7 @@ func sameView(a, b *corev1.Pod) bool {
 func (v *Views) Drop(uid types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.came(uid)
 	if _, known := v.pods[uid]; known {
 		delete(v.pods, uid)
 		v.version++

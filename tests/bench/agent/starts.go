@@ -108,7 +108,7 @@ func (m *machine) afterCrash(name, handler string) (next time.Duration, err erro
 	if err := m.awaitReady(1); err != nil {
 		return 0, err
 	}
-	if err := m.kill(); err != nil {
+	if err := m.kill(1); err != nil {
 		return 0, err
 	}
 	err = m.until("second container of "+name, 20*time.Millisecond, func() (bool, error) {
@@ -135,21 +135,26 @@ func (m *machine) afterCrash(name, handler string) (next time.Duration, err erro
 	return next, errors.Join(err, removed)
 }
 
-// kill kills the process of the server's one container.
-func (m *machine) kill() error {
+// kill kills the processes of the server's containers, which are count.
+func (m *machine) kill(count int) error {
 	list, err := m.ListContainers(m.ctx, &cri.ListContainersRequest{})
-	if err != nil || len(list.GetContainers()) != 1 {
-		return fmt.Errorf("find the container: %d are there: %w", len(list.GetContainers()), err)
+	if err != nil || len(list.GetContainers()) != count {
+		return fmt.Errorf("find %d containers: %d are there: %w", count, len(list.GetContainers()), err)
 	}
-	status, err := m.ContainerStatus(m.ctx, &cri.ContainerStatusRequest{ContainerId: list.GetContainers()[0].GetId(), Verbose: true})
-	if err != nil {
-		return err
+	for _, c := range list.GetContainers() {
+		status, err := m.ContainerStatus(m.ctx, &cri.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
+		if err != nil {
+			return err
+		}
+		var info struct{ Pid int }
+		if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.Pid == 0 {
+			return fmt.Errorf("find the process of container %s: %q (%v)", c.GetMetadata().GetName(), status.GetInfo()["info"], err)
+		}
+		if err := syscall.Kill(info.Pid, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("kill the process of container %s: %w", c.GetMetadata().GetName(), err)
+		}
 	}
-	var info struct{ Pid int }
-	if err := json.Unmarshal([]byte(status.GetInfo()["info"]), &info); err != nil || info.Pid == 0 {
-		return fmt.Errorf("find the process of the container: %q (%v)", status.GetInfo()["info"], err)
-	}
-	return syscall.Kill(info.Pid, syscall.SIGKILL)
+	return nil
 }
 
 // byCalls does the same by bare calls: a pod, then a second container in it.

@@ -45,7 +45,8 @@ func (b *bench) writes(ctx context.Context) error {
 			do   func() error
 		}{
 			{"start of a pod", 6, func() error { _, err := m.many(pods, idle("wasm")); return err }},
-			{"restart of a container", 1, m.restartAll},
+			{"end of a container and its next start", 1, func() error { return m.crashAll(pods) }},
+			{"order to restart a container, its end and its next start", 2, m.restartAll},
 			{fmt.Sprintf("pod in %v of quiet", b.quiet), 0, func() error { return b.quietly(m) }},
 			{"end of a pod", -1, m.removeAll},
 		} {
@@ -154,10 +155,23 @@ func (m *machine) restartAll() error {
 			return fmt.Errorf("sunaba restart: %w\n%s", err, said)
 		}
 	}
+	return m.restarted(2)
+}
+
+// crashAll kills the processes of all containers, which are count, and waits for their first restart.
+func (m *machine) crashAll(count int) error {
+	if err := m.kill(count); err != nil {
+		return err
+	}
+	return m.restarted(1)
+}
+
+// restarted waits until each pod's container runs and was started again as often.
+func (m *machine) restarted(times int32) error {
 	return m.until("all containers run again", 200*time.Millisecond, func() (bool, error) {
 		pods, err := m.listed()
 		for _, p := range pods {
-			if len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].RestartCount != 1 || !isReady(&p) {
+			if len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].RestartCount != times || !isReady(&p) {
 				return false, err
 			}
 		}
