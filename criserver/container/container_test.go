@@ -137,6 +137,35 @@ func TestTheEndIsKeptWithoutADisk(t *testing.T) {
 	}
 }
 
+// No removal is answered while a power cut may take it back: also not that of a container which a
+// request before has dropped that removes its pod.
+func TestRemovalsAreSettled(t *testing.T) {
+	told := 0
+	logger := slog.New(slog.DiscardHandler)
+	store, err := state.Open(t.TempDir(), logger, state.CheckContainer, func(_, after *state.Container) {
+		if after == nil {
+			told++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{index: newIndex(store), o: Options{Logger: logger}}
+	for name, remove := range map[string]func() error{
+		"of a container": func() error { return m.Remove(t.Context(), "c") }, "of all of a pod": func() error { return m.RemoveAll(t.Context(), "s") },
+	} {
+		m.put(t, "c", state.Created)
+		if err := m.records.Drop("c"); err != nil || told != 0 {
+			t.Fatalf("%v, told %d times", err, told)
+		}
+		m.drop("c")
+		if err := remove(); err != nil || told != 1 {
+			t.Errorf("%s: %v, told %d times", name, err, told)
+		}
+		told = 0
+	}
+}
+
 func TestReasons(t *testing.T) {
 	for _, c := range []struct {
 		exit   client.Exit

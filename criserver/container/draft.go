@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -137,7 +138,7 @@ func (d *Draft) Discard(ctx context.Context) {
 func (d *Draft) undo(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
-	if err := d.manager.forget(ctx, d.container, d.rec); err != nil {
+	if err := errors.Join(d.manager.forget(ctx, d.container, d.rec), d.manager.records.Settle()); err != nil {
 		d.manager.o.Logger.Error("failed to undo container", "container", d.rec.ID, "error", err)
 	}
 }

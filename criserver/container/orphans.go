@@ -49,6 +49,9 @@ func (m *Manager) RemoveOrphans(ctx context.Context) {
 		}
 	}
 	m.removeOrphanedVolumes()
+	if err := m.records.Settle(); err != nil {
+		m.o.Logger.Error("failed to remove records of containers", "error", err)
+	}
 }
 
 func (m *Manager) removeOrphanedVolumes() {

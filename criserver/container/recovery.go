@@ -17,7 +17,7 @@ import (
 // Adopt finds out what happened to a sandbox's containers while no server ran; it is for
 // sandbox.Manager.Recover.
 func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
-	a := adoption{Manager: m, sandbox: sb}
+	a := adoption{Manager: m, sandbox: sb, rebooted: sb.Rebooted()}
 	for _, rec := range m.records.List() {
 		if rec.SandboxID == sb.ID {
 			a.adopt(ctx, rec, found)
@@ -31,7 +31,8 @@ func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.
 // adoption is the recovery of one sandbox's containers.
 type adoption struct {
 	*Manager
-	sandbox *sandbox.Sandbox
+	sandbox  *sandbox.Sandbox
+	rebooted bool // the machine, since the sandbox was made
 }
 
 // dropStrangers ends and removes containers of a sandbox that are not on record, because their
@@ -160,7 +161,7 @@ func (a adoption) update(ctx context.Context, c *Container) {
 }
 
 // ended is for containers whose shim has exited: those that ran have ended, and those that were
-// only created can not be started any more once their bundle is deleted too, as by a reboot.
+// only created can not be started any more once their bundle is deleted too, or after a reboot.
 func (a adoption) ended(c *Container, rec state.Container) {
 	switch rec.Phase {
 	case state.Running:
@@ -171,8 +172,8 @@ func (a adoption) ended(c *Container, rec state.Container) {
 			c.lost(a.sandbox)
 			return
 		}
-		if _, err := os.Stat(filepath.Join(a.sandbox.Dir, rec.ID, build.ConfigFile)); err != nil {
-			c.exit(ending{code: codeUnknown, at: time.Now(), reason: reasonUnknown, message: "the machine was restarted before the container was started"})
+		if _, err := os.Stat(filepath.Join(a.sandbox.Dir, rec.ID, build.ConfigFile)); err != nil || a.rebooted {
+			c.exit(ending{code: codeUnknown, at: time.Now(), reason: reasonUnknown, message: "the machine was restarted before it was on record that the container was started"})
 		}
 	}
 }

@@ -19,13 +19,15 @@ func TestAdoptCreatedWithoutItsShim(t *testing.T) {
 	ended := begun.Add(time.Second)
 	for name, c := range map[string]struct {
 		begun  bool
-		config bool // its bundle is there: the machine was not restarted
+		config bool // its bundle is there
+		reboot bool
 		exit   *api.Exit
 		phase  state.Phase
 		reason string
 		start  time.Time // zero = when it ended
 	}{
 		"never started":                {config: true, phase: state.Created},
+		"start lost by a power cut":    {config: true, reboot: true, phase: state.Exited, reason: reasonUnknown},
 		"never started, restart":       {phase: state.Exited, reason: reasonUnknown},
 		"start begun":                  {begun: true, config: true, phase: state.Exited, reason: reasonUnknown, start: begun},
 		"start begun, restart":         {begun: true, phase: state.Exited, reason: reasonUnknown, start: begun},
@@ -62,7 +64,7 @@ func TestAdoptCreatedWithoutItsShim(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			adoption{Manager: m, sandbox: sb}.ended(living, rec)
+			adoption{Manager: m, sandbox: sb, rebooted: c.reboot}.ended(living, rec)
 			got, err := m.records.Get("c")
 			if err != nil || got.Phase != c.phase || got.Reason != c.reason {
 				t.Fatalf("%s, reason %q, %v; want %s, %q", got.Phase, got.Reason, err, c.phase, c.reason)

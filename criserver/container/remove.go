@@ -20,6 +20,11 @@ import (
 //
 // ErrFailedPrecondition if it is being started or removed by another request.
 func (m *Manager) Remove(ctx context.Context, id string) error {
+	return errors.Join(m.remove(ctx, id), m.records.Settle())
+}
+
+// remove is Remove, which a power cut may take back until the records are settled.
+func (m *Manager) remove(ctx context.Context, id string) error {
 	rec, c, err := m.idempotent(id)
 	if c == nil || err != nil {
 		return err
@@ -68,9 +73,11 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	})
 }
 
-// RemoveAll removes every container of a sandbox; see sandbox.Manager.Remove.
+// RemoveAll removes every container of a sandbox; see sandbox.Manager.Remove. Their records are
+// removed with one sync.
 func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
-	return each(m.In(sandboxID), func(rec state.Container) error { return m.Remove(ctx, rec.ID) })
+	err := each(m.In(sandboxID), func(rec state.Container) error { return m.remove(ctx, rec.ID) })
+	return errors.Join(err, m.records.Settle())
 }
 
 // each calls f for containers side by side.
@@ -87,7 +94,8 @@ func each(recs []state.Container, f func(state.Container) error) error {
 }
 
 // forget removes everything of a container that does not run: its bundle first, its record last.
-// From that order a server that starts knows what the one before it had started to remove.
+// From that order a server that starts knows what the one before it had started to remove. A power
+// cut may bring the record back until the records are settled.
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
 	var errs []error
 	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
@@ -108,7 +116,7 @@ func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := m.records.Delete(rec.ID); err != nil {
+	if err := m.records.Drop(rec.ID); err != nil {
 		return err
 	}
 	m.o.Labels.Release(rec.ProcessLabel)

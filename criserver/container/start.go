@@ -48,9 +48,9 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	}
 	defer release()
 
-	// That it may run is durable before anybody is told, and is written while the shim works: what
+	// That it may run is on record before anybody is told, and is written while the shim works: what
 	// else is to be known of a container that runs, a server that finds this record learns from the
-	// shim.
+	// shim. It need not be synced: a power cut ends a container that was created as one that ran.
 	recorded := c.recordStart()
 	t := c.task(shim)
 	started, err := m.startTask(ctx, t, sb, rec)
@@ -92,13 +92,13 @@ func (m *Manager) tellStart(rec state.Container, at time.Time, err error) {
 	m.o.Started(pod.HandlerName, took, err)
 }
 
-// recordStart writes, beside the caller, that the container's process may run from now on, and says
-// when that is durable.
+// recordStart notes, beside the caller, that the container's process may run from now on, and says
+// when that is written.
 func (c *Container) recordStart() <-chan error {
 	done := make(chan error, 1)
 	now := time.Now()
 	go func() {
-		_, err := c.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+		_, err := c.records.Note(c.ID, func(r state.Container) (state.Container, error) {
 			r.StartAttemptedAt = now
 			return r, nil
 		})
@@ -110,9 +110,9 @@ func (c *Container) recordStart() <-chan error {
 // errMoved says that a container is in another state by now.
 var errMoved = errors.New("it has moved on")
 
-// store makes the record of a container durable that has just started.
+// store notes the record of a container that has just started.
 func (c *Container) store() {
-	_, err := c.records.Update(c.ID, func(r state.Container) (state.Container, error) {
+	_, err := c.records.Note(c.ID, func(r state.Container) (state.Container, error) {
 		if r.Phase != state.Running {
 			return r, errMoved
 		}

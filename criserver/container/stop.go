@@ -200,7 +200,7 @@ func (s stopping) signalOnce(ctx context.Context) error {
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("send %s: %w", rec.StopSignal, err)
 	}
-	if _, err := s.records.Update(s.ID, func(r state.Container) (state.Container, error) {
+	if _, err := s.records.Note(s.ID, func(r state.Container) (state.Container, error) {
 		r.StopSent = time.Now()
 		return r, nil
 	}); err != nil && !errdefs.IsNotFound(err) {

@@ -41,8 +41,9 @@ func (r *record) setNetwork(n state.Network) error {
 	return err
 }
 
-// end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. If the
-// disk is full the phase changes in memory only, and unwritten is the disk's error.
+// end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. That is not
+// synced: a power cut ends a sandbox too. If the disk is full the phase changes in memory only, and
+// unwritten is the disk's error.
 func (r *record) end(phase state.Phase) (unwritten, err error) {
 	set := func(rec state.Sandbox) (state.Sandbox, error) {
 		if rec.Phase == state.Stopped {
@@ -51,7 +52,7 @@ func (r *record) end(phase state.Phase) (unwritten, err error) {
 		rec.Phase = phase
 		return rec, nil
 	}
-	_, err = r.store.Update(r.id, set)
+	_, err = r.store.Note(r.id, set)
 	if durable.Full(err) {
 		unwritten = err
 		_, err = r.store.Amend(r.id, set)

@@ -178,6 +178,12 @@ func (m *Manager) removeOrphanCgroup(ctx context.Context, id string) error {
 	return errors.Join(m.o.Cgroups.End(ctx, m.o.Cgroups.Leaf(parent, id)), m.o.Cgroups.RemovePod(parent))
 }
 
+// Rebooted says that the machine was restarted since the sandbox was made.
+func (s *Sandbox) Rebooted() bool {
+	rec, err := s.record.get()
+	return err == nil && rec.BootID != s.manager.o.BootID
+}
+
 // Connected returns the ids of the sandboxes that the network still holds something for.
 func (m *Manager) Connected() []string {
 	var ids []string

@@ -27,7 +27,7 @@ type step struct {
 // lasting are the parts that stand until Remove, in the order in which Run makes them.
 func (s *Sandbox) lasting() []step {
 	return []step{
-		{"record intent", s.record.create, s.forget},
+		{"record intent", s.record.create, func(ctx context.Context) error { return errors.Join(s.forget(ctx), s.manager.records.Settle()) }},
 		{"make folders", s.Folders.create, s.Folders.remove},
 	}
 }
@@ -216,12 +216,13 @@ func (s *Sandbox) fail(ctx context.Context, cause error, lasting, working []step
 	}
 }
 
+// forget removes the record, which a power cut may bring back until the records are settled.
 func (s *Sandbox) forget(context.Context) error {
 	rec, err := s.record.get()
 	if err != nil {
 		rec = s.record.first // it was never written
 	}
-	if err := s.manager.records.Delete(s.ID); err != nil {
+	if err := s.manager.records.Drop(s.ID); err != nil {
 		return err
 	}
 	s.manager.o.Labels.Release(rec.ProcessLabel)

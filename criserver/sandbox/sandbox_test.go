@@ -374,6 +374,28 @@ func TestWhatCannotBeUndoneStaysNotReady(t *testing.T) {
 	w.nothing(m)
 }
 
+// No removal is answered while a power cut may take it back, also not one that was made before.
+func TestRemovalsAreSettled(t *testing.T) {
+	w := newWorld(t)
+	told := 0
+	w.o.Follow = func(_, after *state.Sandbox) {
+		if after == nil {
+			told++
+		}
+	}
+	m := w.manager()
+	err := m.records.Create("a", state.Sandbox{ID: "a", Phase: state.Ready, Config: state.PodConfig{Value: pod("a", 0)}})
+	if err == nil {
+		err = m.records.Drop("a")
+	}
+	if err != nil || told != 0 {
+		t.Fatalf("%v, told %d times", err, told)
+	}
+	if err := m.Remove(t.Context(), "a", none, none); err != nil || told != 1 {
+		t.Errorf("%v, told %d times", err, told)
+	}
+}
+
 // The server may be killed after any step; the next one leaves nothing of what was not finished,
 // nor of a sandbox that is ready and not filled with what is restored.
 func TestCrashBetweenSteps(t *testing.T) {
@@ -551,7 +573,7 @@ func TestDamagedRecord(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()
 	bad, good := w.run(m, pod("bad", 0)), w.run(m, pod("good", 0))
-	if err := os.WriteFile(filepath.Join(w.o.Records, bad+".json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.o.Records, bad+".json"), []byte("}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	next := w.restart(m)

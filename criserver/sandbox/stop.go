@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
@@ -87,7 +88,7 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 // Remove stops a sandbox, lets remove take away its containers, and forgets it. It is idempotent,
 // and no error for an id that is not there.
 func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx context.Context, id string) error) error {
-	return m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error {
+	err := m.ending(ctx, id, func(s *Sandbox, rec state.Sandbox) error {
 		if err := s.stop(ctx, rec, end); err != nil {
 			return err
 		}
@@ -104,4 +105,5 @@ func (m *Manager) Remove(ctx context.Context, id string, end, remove func(ctx co
 		s.log.Info("sandbox removed")
 		return nil
 	})
+	return errors.Join(err, m.records.Settle())
 }

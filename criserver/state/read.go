@@ -30,7 +30,7 @@ func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], er
 	if err != nil {
 		return l, fmt.Errorf("read state folder %q: %w", dir, err)
 	}
-	s := &Store[R]{dir: dir}
+	s := &Store[R]{dir: dir, check: check}
 	for _, n := range names {
 		id, isRecord := strings.CutSuffix(n.Name(), recordSuffix)
 		switch {
@@ -39,18 +39,16 @@ func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], er
 		case !isRecord:
 			l.Damaged[n.Name()] = "it is no record"
 		default:
-			rec, err := s.load(id)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // removed meanwhile
-			}
-			if err == nil {
-				err = check(id, rec)
-			}
-			if err != nil {
+			v, err := s.load(id)
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+			case errors.Is(err, errUnfinished):
+				l.Unfinished = append(l.Unfinished, n.Name())
+			case err != nil:
 				l.Damaged[n.Name()] = err.Error()
-				continue
+			default:
+				l.Records[id] = v.rec
 			}
-			l.Records[id] = rec
 		}
 	}
 	return l, nil

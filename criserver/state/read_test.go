@@ -13,7 +13,7 @@ func TestRead(t *testing.T) {
 	if err := s.Create("aa11", sandbox("aa11")); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"bb22.json": "{", ".cc33.json.tmp-1": "x", "dd44.json.damaged": "x"} {
+	for name, content := range map[string]string{"bb22.json": "}", "ee55.json": `{"version":1,"reco`, ".cc33.json.tmp-1": "x", "dd44.json.damaged": "x"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +23,7 @@ func TestRead(t *testing.T) {
 		if err != nil || len(l.Records) != 1 || l.Records["aa11"].ID != "aa11" {
 			t.Fatalf("%+v, %v", l, err)
 		}
-		if len(l.Damaged) != 2 || l.Damaged["bb22.json"] == "" || l.Damaged["dd44.json.damaged"] == "" || len(l.Unfinished) != 1 {
+		if len(l.Damaged) != 2 || l.Damaged["bb22.json"] == "" || l.Damaged["dd44.json.damaged"] == "" || len(l.Unfinished) != 2 {
 			t.Errorf("%+v", l)
 		}
 	}

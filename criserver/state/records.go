@@ -63,8 +63,8 @@ func (m Message[M, P]) MarshalJSON() ([]byte, error) {
 	return protojson.Marshal(m.Value)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: a record outlives an
-// upgrade and a downgrade.
+// UnmarshalJSON implements json.Unmarshaler. Unknown fields are ignored: they are of another
+// release.
 func (m *Message[M, P]) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		m.Value = nil
@@ -193,6 +193,9 @@ func (c Container) Name() string { return cmp.Or(c.Config.Value.GetMetadata().Ge
 
 // Name is what people call the sandbox: its pod's name, else its id.
 func (r Sandbox) Name() string { return cmp.Or(r.Config.Value.GetMetadata().GetName(), r.ID) }
+
+// Unfinished says that the request which makes the container has not ended.
+func (c Container) Unfinished() bool { return c.Phase == Creating }
 
 // Keys are the image store's keys of what a container has of it.
 func (c Container) Keys() []string {

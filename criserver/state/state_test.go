@@ -99,8 +99,9 @@ func TestUpdateLeavesTheRecordAloneOnError(t *testing.T) {
 // file. Neither keeps the server from starting, and neither touches the other records.
 func TestCrashAndDamage(t *testing.T) {
 	for name, content := range map[string]string{
-		"empty":         "",
-		"torn":          `{"version":1,"record":{"id":"bad","pha`,
+		"no record":     "}",
+		"broken":        `{"version":1,"record":{"id":"bad",pha}}`,
+		"broken lines":  "{\n{\n{",
 		"newer version": `{"version":999,"record":{}}`,
 		"other id":      `{"version":1,"record":{"id":"good","phase":"ready"}}`,
 		"no metadata":   `{"version":1,"record":{"id":"bad","phase":"ready","config":{}}}`,

@@ -1,9 +1,15 @@
-// Package state keeps what the CRI server must know after a crash, a restart or a reboot: one JSON
-// file for each sandbox and each container.
+// Package state keeps what the CRI server must know after a crash, a restart or a reboot: one file
+// for each sandbox and each container.
 //
 // Create writes the record as an intent, before anything of the pod or container exists. Update
-// replaces it under the record's own lock, atomically, and returns once the new version is on disk.
-// Delete is idempotent.
+// writes its next version under the record's own lock, and returns once that is on disk. Delete is
+// idempotent.
+//
+// A file has a version in each line, as JSON: the newest whole line that can be read counts. So a
+// change is one synced write. A file that has grown, or whose end is not known, is replaced.
+//
+// All outlives the server at once. A power cut, which ends all pods, may take back what is noted,
+// until the record's next Update.
 //
 // Open loads every record. A file that cannot be read as a record (torn by a broken disk, written
 // by a newer version) is renamed to NAME.damaged, logged and left for a person to look at; it never
@@ -11,9 +17,12 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -31,6 +40,10 @@ import (
 const (
 	recordSuffix  = ".json"
 	damagedSuffix = ".damaged"
+	// maxFile is how large a file grows before it is replaced, if its newest line is short: else to
+	// four times that, and never beyond maxLines.
+	maxFile  = 64 << 10
+	maxLines = 8 << 20
 )
 
 // Version is the version of the record layout this build writes. A record of a newer version is not
@@ -44,14 +57,25 @@ const Version = 1
 type Store[R any] struct {
 	dir    string
 	logger *slog.Logger
+	check  func(id string, rec R) error
 	follow Follower[R]
+	// put, remove and flush (of a folder) are those of the disk.
+	put           func(path string, data []byte, m durable.Mode) error
+	remove, flush func(path string) error
 
 	mu      sync.RWMutex
 	entries map[string]*entry[R]
+	dropped []R // not settled yet
+	drops   int // since Open
+
+	settling sync.Mutex
+	settled  int // how many of the drops are durable; below 0 if those before Open may not be
 }
 
 type entry[R any] struct {
-	write sync.Mutex // held over a whole Update, Delete
+	write sync.Mutex // held over a whole Update, Delete; guards the two below
+	size  int        // of the file; 0 has the next write replace it
+	named bool       // its name is durable
 
 	mu      sync.RWMutex // guards the two below
 	rec     R
@@ -59,12 +83,12 @@ type entry[R any] struct {
 }
 
 // Follower is told of every record: of those that Open finds (before is nil), and of every change
-// once it stands, under the lock of that record, so that it learns of the changes of one record in
-// their order. after is nil for one that is deleted. It keeps nothing of what it is given from
-// being used by others, and does not call the store.
+// once it stands, so that it learns of the changes of one record in their order. after is nil for
+// one that is deleted, once that is durable. It keeps nothing of what it is given from being used by
+// others, and does not call the store.
 type Follower[R any] func(before, after *R)
 
-// envelope is what a file holds.
+// envelope is a line of a file.
 type envelope struct {
 	Version int             `json:"version"`
 	Record  json.RawMessage `json:"record"`
@@ -77,35 +101,47 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 	if follow == nil {
 		follow = func(before, after *R) {}
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if check == nil {
+		check = func(string, R) error { return nil }
+	}
+	err := os.MkdirAll(dir, 0o700)
+	for _, above := range []string{filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} { // whoever made them
+		err = cmp.Or(err, durable.Sync(above))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create state folder %q: %w", dir, err)
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read state folder %q: %w", dir, err)
 	}
-	s := &Store[R]{dir: dir, logger: logger, follow: follow, entries: map[string]*entry[R]{}}
+	s := &Store[R]{dir: dir, logger: logger, check: check, follow: follow, entries: map[string]*entry[R]{}, settled: -1}
+	s.put, s.remove, s.flush = durable.Put, os.Remove, durable.Sync
+	if err := durable.Sweep(dir); err != nil { // the records that they were for stand beside them
+		logger.Warn("failed to remove unfinished records", "error", err)
+	}
 	for _, n := range names {
 		name := n.Name()
+		id, isRecord := strings.CutSuffix(name, recordSuffix)
+		if !isRecord {
+			continue
+		}
+		v, err := s.load(id)
 		switch {
-		case durable.Unfinished(name):
-			// A write that was cut short; the record it was for stands beside it.
-			if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		case errors.Is(err, errUnfinished):
+			logger.Warn("record is removed: there is no whole version in it", "file", s.path(id))
+			if err := os.Remove(s.path(id)); err != nil {
 				logger.Warn("failed to remove unfinished record", "file", name, "error", err)
 			}
-		case strings.HasSuffix(name, recordSuffix):
-			id := strings.TrimSuffix(name, recordSuffix)
-			rec, err := s.load(id)
-			if err == nil && check != nil {
-				err = check(id, rec)
-			}
-			if err != nil {
-				s.putAside(name, err)
-				continue
-			}
-			s.entries[id] = &entry[R]{rec: rec}
-			follow(nil, &rec)
+			continue
+		case err != nil:
+			s.putAside(name, err)
+			continue
+		case v.lost != nil:
+			logger.Warn("the newest version of a record is damaged, the one before it is used", "file", s.path(id), "cause", v.lost)
 		}
+		s.entries[id] = &entry[R]{rec: v.rec, size: v.size}
+		follow(nil, &v.rec)
 	}
 	return s, nil
 }
@@ -114,14 +150,50 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 // of it in up to six.
 const maxRecord = 256 << 20
 
-func (s *Store[R]) load(id string) (R, error) {
-	var rec R
+// errUnfinished says that a file has a part of its first line, or nothing: nobody was told of it.
+var errUnfinished = errors.New("its first write was cut short")
+
+// version is the newest version of a record that can be read.
+type version[R any] struct {
+	rec  R
+	size int   // of the file; 0 if nothing may be added to it
+	lost error // what is wrong with a newer line that was whole
+}
+
+func (s *Store[R]) load(id string) (version[R], error) {
 	data, err := regular.Read(s.path(id), maxRecord)
 	if err != nil {
-		return rec, fmt.Errorf("read record %q: %w", id, err)
+		return version[R]{}, fmt.Errorf("read record %q: %w", id, err)
 	}
+	var lost error
+	for _, line := range durable.NewestFirst(data) {
+		rec, err := s.decode(id, line)
+		if err != nil {
+			lost = cmp.Or(lost, err)
+			continue
+		}
+		if u, ok := any(rec).(interface{ Unfinished() bool }); ok && lost != nil && u.Unfinished() {
+			break // it was finished, perhaps, and is not to be undone without a trace
+		}
+		v := version[R]{rec: rec, lost: lost}
+		if lost == nil && data[len(data)-1] == '\n' {
+			v.size = len(data)
+		}
+		return v, nil
+	}
+	rec, err := s.decode(id, data) // an earlier release wrote no newline
+	if err != nil && lost == nil && cutShort(data) {
+		err = errUnfinished
+	} else if err != nil {
+		err = cmp.Or(lost, err)
+	}
+	return version[R]{rec: rec}, err
+}
+
+func (s *Store[R]) decode(id string, line []byte) (R, error) {
+	var rec R
 	var env envelope
-	if err := json.Unmarshal(data, &env); err != nil {
+	if err := json.Unmarshal(line, &env); err != nil {
 		return rec, fmt.Errorf("parse record %q: %w", id, err)
 	}
 	if env.Version < 1 || env.Version > Version {
@@ -130,7 +202,14 @@ func (s *Store[R]) load(id string) (R, error) {
 	if err := json.Unmarshal(env.Record, &rec); err != nil {
 		return rec, fmt.Errorf("parse record %q: %w", id, err)
 	}
-	return rec, nil
+	return rec, s.check(id, rec)
+}
+
+// cutShort says whether data is the first part of a line, with what a power cut may leave after it.
+func cutShort(data []byte) bool {
+	var any json.RawMessage
+	err := json.NewDecoder(bytes.NewReader(bytes.TrimRight(data, "\x00"))).Decode(&any)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // putAside renames a damaged file so that neither this nor the next start meets it again.
@@ -145,7 +224,7 @@ func (s *Store[R]) putAside(name string, cause error) {
 
 func (s *Store[R]) path(id string) string { return filepath.Join(s.dir, id+recordSuffix) }
 
-// Create writes the first version of a record.
+// Create notes the first version of a record.
 //
 // # Errors
 //
@@ -161,11 +240,16 @@ func (s *Store[R]) Create(id string, rec R) error {
 	}
 	s.entries[id] = e
 	s.mu.Unlock()
-	if err := s.write(id, rec); err != nil {
+	line, err := encode(rec)
+	if err == nil {
+		err = s.put(s.path(id), line, durable.Mode{})
+	}
+	e.size = len(line)
+	if err != nil {
+		err = fmt.Errorf("write record %q: %w", id, err)
 		e.mu.Lock()
 		e.deleted = true
 		e.mu.Unlock()
-		os.Remove(s.path(id)) // the rename may have succeeded and only the sync of the folder not
 		s.forget(id)
 		return err
 	}
@@ -181,16 +265,22 @@ func (s *Store[R]) Create(id string, rec R) error {
 //
 // ErrNotFound if there is no such record; else change's own error or that of the disk.
 func (s *Store[R]) Update(id string, change func(R) (R, error)) (R, error) {
-	return s.change(id, change, s.write)
+	return s.change(id, change, func(e *entry[R], r R) error { return s.add(e, s.path(id), r, true) })
+}
+
+// Note is Update without the sync: a power cut may take the change back. It is for what a restart
+// of the machine changes anyway, or what is found out anew.
+func (s *Store[R]) Note(id string, change func(R) (R, error)) (R, error) {
+	return s.change(id, change, func(e *entry[R], r R) error { return s.add(e, s.path(id), r, false) })
 }
 
 // Amend is Update without the disk: the change is durable with the next Update. It is for what may
 // be lost in a crash because something else holds it durably, or because it is found out anew.
 func (s *Store[R]) Amend(id string, change func(R) (R, error)) (R, error) {
-	return s.change(id, change, func(string, R) error { return nil })
+	return s.change(id, change, func(*entry[R], R) error { return nil })
 }
 
-func (s *Store[R]) change(id string, change func(R) (R, error), write func(string, R) error) (R, error) {
+func (s *Store[R]) change(id string, change func(R) (R, error), write func(*entry[R], R) error) (R, error) {
 	var zero R
 	e, err := s.entry(id)
 	if err != nil {
@@ -208,8 +298,8 @@ func (s *Store[R]) change(id string, change func(R) (R, error), write func(strin
 	if err != nil {
 		return zero, err
 	}
-	if err := write(id, next); err != nil {
-		return zero, err
+	if err := write(e, next); err != nil {
+		return zero, fmt.Errorf("write record %q: %w", id, err)
 	}
 	e.mu.Lock()
 	e.rec = next
@@ -233,27 +323,58 @@ func (s *Store[R]) Get(id string) (R, error) {
 	return e.rec, nil
 }
 
-// Delete removes a record for good. A record that does not exist is no error.
-func (s *Store[R]) Delete(id string) error {
+// Delete removes a record for good. A record that does not exist is no error: if it was dropped, or
+// removed by a server that was killed, its removal is on disk when Delete returns.
+func (s *Store[R]) Delete(id string) error { return errors.Join(s.Drop(id), s.Settle()) }
+
+// Drop removes a record as Delete does, but a power cut may bring it back until Settle has returned.
+func (s *Store[R]) Drop(id string) error {
 	e, err := s.entry(id)
 	if err != nil {
 		return nil
 	}
 	e.write.Lock()
 	defer e.write.Unlock()
-	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if e.deleted { // nobody else sets it while write is held
+		return nil
+	}
+	if err := s.remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
-	if err := durable.Sync(s.dir); err != nil {
-		return fmt.Errorf("remove record %q: %w", id, err)
-	}
+	s.mu.Lock() // at once: who does not find the record settles what is counted
+	defer s.mu.Unlock()
 	e.mu.Lock()
-	last, again := e.rec, e.deleted
 	e.deleted = true
 	e.mu.Unlock()
-	s.forget(id)
-	if !again {
-		s.follow(&last, nil)
+	s.dropped, s.drops = append(s.dropped, e.rec), s.drops+1
+	delete(s.entries, id)
+	return nil
+}
+
+// Settle makes durable what was dropped until now, also by a server before this one; only then the
+// follower is told of it. Callers side by side share a sync.
+func (s *Store[R]) Settle() error {
+	s.mu.RLock()
+	want := s.drops
+	s.mu.RUnlock()
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	if s.settled >= want {
+		return nil
+	}
+	s.mu.Lock()
+	dropped, drops := s.dropped, s.drops
+	s.dropped = nil
+	s.mu.Unlock()
+	if err := s.flush(s.dir); err != nil {
+		s.mu.Lock()
+		s.dropped = append(dropped, s.dropped...)
+		s.mu.Unlock()
+		return fmt.Errorf("remove records: %w", err)
+	}
+	s.settled = drops
+	for i := range dropped {
+		s.follow(&dropped[i], nil)
 	}
 	return nil
 }
@@ -325,17 +446,59 @@ func (s *Store[R]) forget(id string) {
 	s.mu.Unlock()
 }
 
-func (s *Store[R]) write(id string, rec R) error {
-	raw, err := json.Marshal(rec)
+// add writes the next version of a record. After an error the file has the one before, as far as
+// the disk allows, and the next write replaces it.
+func (s *Store[R]) add(e *entry[R], path string, rec R, sync bool) error {
+	line, err := encode(rec)
 	if err != nil {
-		return fmt.Errorf("write record %q: %w", id, err)
+		return err
 	}
-	data, err := json.Marshal(envelope{Version: Version, Record: raw})
-	if err != nil {
-		return fmt.Errorf("write record %q: %w", id, err)
+	size := e.size
+	if sync {
+		line = fill(line, size)
 	}
-	if err := durable.Write(s.path(id), data, 0o600); err != nil {
-		return fmt.Errorf("write record %q: %w", id, err)
+	e.size = 0 // until all is known to be there
+	if size > 0 && size+len(line) <= max(maxFile, min(4*len(line), maxLines)) {
+		if sync && !e.named {
+			if err := s.flush(s.dir); err != nil {
+				return err
+			}
+			e.named = true
+		}
+		err = s.put(path, line, durable.Mode{Append: true, Sync: sync})
+		if err == nil {
+			e.size = size + len(line)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
+	// Also what is only noted is synced now: in the file is what may not be lost.
+	line = fill(line, 0)
+	if err := s.put(path, line, durable.Mode{Sync: true}); err != nil {
+		return err
+	}
+	e.size, e.named = len(line), true
 	return nil
+}
+
+// sector is what a disk writes as one, in bytes.
+const sector = 512
+
+// fill ends a line that begins at an offset with its sector: no later one is written over a part
+// that is durable.
+func fill(line []byte, offset int) []byte {
+	line = bytes.TrimRight(line, " \n")
+	for (offset+len(line)+1)%sector != 0 {
+		line = append(line, ' ')
+	}
+	return append(line, '\n')
+}
+
+func encode[R any](rec R) ([]byte, error) {
+	data, err := json.Marshal(struct {
+		Version int `json:"version"`
+		Record  R   `json:"record"`
+	}{Version, rec})
+	return append(data, '\n'), err
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -104,14 +105,19 @@ func (m *machine) backdate() error {
 			Version int            `json:"version"`
 			Record  map[string]any `json:"record"`
 		}
-		if err := json.Unmarshal(data, &whole); err != nil {
-			return err
+		for _, line := range durable.NewestFirst(data) {
+			if json.Unmarshal(line, &whole) == nil {
+				break
+			}
+		}
+		if whole.Record == nil {
+			continue // its first write was cut short
 		}
 		whole.Record["bootID"] = "an earlier one"
 		if data, err = json.Marshal(whole); err != nil {
 			return err
 		}
-		if err := os.WriteFile(file, data, 0o600); err != nil {
+		if err := os.WriteFile(file, append(data, '\n'), 0o600); err != nil {
 			return err
 		}
 	}
@@ -141,7 +147,7 @@ func TestDamageAndOrphans(t *testing.T) {
 			filepath.Join(m.Root, "state", "sandboxes", lost.pod.id+".json"),
 		}
 		for _, file := range broken {
-			if err := os.WriteFile(file, []byte(`{"version": 1, "record": {`), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(`{"version": 1, "record": }`), 0o600); err != nil {
 				t.Error(err)
 			}
 		}

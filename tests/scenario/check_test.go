@@ -145,7 +145,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		do(os.Mkdir(filepath.Join(m.Root, dir, nobody), 0o755))
 	}
 	do(os.Mkdir(filepath.Join(m.State, "sandboxes", nobody), 0o755))
-	do(os.WriteFile(filepath.Join(m.Root, "state", "containers", nobody+".json"), []byte("{"), 0o600))
+	do(os.WriteFile(filepath.Join(m.Root, "state", "containers", nobody+".json"), []byte("}"), 0o600))
 	do(os.WriteFile(filepath.Join(m.Root, "state", "sandboxes", "."+nobody+".json.tmp-1"), []byte("{"), 0o600))
 	cg := "/sys/fs/cgroup/memory" + node.PodCgroup(nobody)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {

@@ -170,8 +170,9 @@ func plant(t *testing.T, n Node, s map[string]string, encoded func(string) strin
 	put(t, filepath.Join(n.Root, "pods", uid, "pod.json"), `{"version":1,"old":"`+s["deleted"]+`"}`+"\n"+
 		strings.ReplaceAll(`{"version":1,"pod":`+pod+`,"containers":{"app":{"last":{"exitCode":3,"reason":"Error","message":"`+s["unknown"]+`"}}}}`, "\n", " ")+"\n")
 	put(t, filepath.Join(n.Root, "pods/applied/x"), `{"version":1,"object":{"kind":"Secret","value":`+secret+`}}`)
-	put(t, filepath.Join(n.Root, "state/containers/c.json"), fmt.Sprintf(`{"version":1,"record":{"id":"c","config":{"metadata":{"name":"app"},"command":[%q],"args":["--x=%s"],
-		"envs":[{"key":"PW","value":%q}],"labels":{"id":%q}},"reason":"StartError","message":"exec: %s: not found"}}`, s["arg"], s["flag"], s["env"], s["label"], s["arg"]))
+	put(t, filepath.Join(n.Root, "state/containers/c.json"), `{"version":1,"record":{"old":"`+s["deleted"]+`"}}`+"\n"+
+		strings.ReplaceAll(fmt.Sprintf(`{"version":1,"record":{"id":"c","config":{"metadata":{"name":"app"},"command":[%q],"args":["--x=%s"],
+		"envs":[{"key":"PW","value":%q}],"labels":{"id":%q}},"reason":"StartError","message":"exec: %s: not found"}}`, s["arg"], s["flag"], s["env"], s["label"], s["arg"]), "\n", " ")+"\n")
 	put(t, filepath.Join(n.Root, "state/sandboxes/d.json.damaged"), "{\"version\":1,\"record\":{\"x\":\""+s["deleted"]+"\",")
 }
 

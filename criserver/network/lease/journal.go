@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/durable"
 )
@@ -147,7 +146,7 @@ func encode(e entry) ([]byte, error) {
 func checksum(body []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(body)) }
 
 // append adds one line. On an error the journal is as it was.
-func (j *journal) append(e entry, durably bool) error {
+func (j *journal) append(e entry) error {
 	if j.file == nil {
 		return fmt.Errorf("write leases: %w", os.ErrClosed)
 	}
@@ -156,9 +155,6 @@ func (j *journal) append(e entry, durably bool) error {
 		return err
 	}
 	_, err = j.file.WriteAt(line, j.size)
-	if err == nil && durably {
-		err = unix.Fdatasync(int(j.file.Fd()))
-	}
 	if err != nil {
 		return errors.Join(err, j.file.Truncate(j.size))
 	}

@@ -1,10 +1,9 @@
 // Package lease is the durable book of the embedded network: which pod holds which addresses and
 // which host ports.
 //
-// The book is one journal. Taking a lease appends one line and syncs it, so that a lease survives a
-// power loss before anybody uses it; freeing one appends a line unsynced, because a freed lease
-// that comes back after a power loss is removed by the caller's garbage collection. A torn last
-// line is dropped. A book of an earlier boot of the machine is empty: no pod survives a reboot.
+// The book is one journal, to which each change appends a line. They outlive the process and are not
+// synced: a book of an earlier boot of the machine is empty, because no pod survives a reboot. A torn
+// last line is dropped.
 package lease
 
 import (
@@ -164,7 +163,7 @@ func (b *Book) Use(s Subnets) {
 	b.subnets = s
 }
 
-// Take gives the pod addresses and host ports, durably. A pod that has a lease with the same ports
+// Take gives the pod addresses and host ports, and records that. A pod that has a lease with the same ports
 // gets it again.
 //
 // # Errors
@@ -192,7 +191,7 @@ func (b *Book) Take(pod, label string, ports []Port) (Lease, error) {
 	if err := b.catchUp(); err != nil {
 		return Lease{}, fmt.Errorf("record lease of pod %s: %w", name(l), err)
 	}
-	if err := b.journal.append(entry{Take: &l, Next: i + 1}, true); err != nil {
+	if err := b.journal.append(entry{Take: &l, Next: i + 1}); err != nil {
 		return Lease{}, fmt.Errorf("record lease of pod %s: %w", name(l), err)
 	}
 	b.next = i + 1
@@ -212,7 +211,7 @@ func (b *Book) Free(pod string) error {
 	at := b.o.Now()
 	err := b.catchUp()
 	if err == nil {
-		err = b.journal.append(entry{Free: &freed{Pod: pod, At: at}}, false)
+		err = b.journal.append(entry{Free: &freed{Pod: pod, At: at}})
 	}
 	if durable.Full(err) {
 		// What is removed may not need room. Should the server end before there is some, the next

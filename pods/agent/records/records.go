@@ -67,12 +67,7 @@ type Broken struct {
 }
 
 // Mode says how a file is written.
-type Mode struct {
-	// Append adds to the file, which is there, else it is replaced as a whole.
-	Append bool
-	// Sync makes what was written durable before the write returns, else a power cut may lose it.
-	Sync bool
-}
+type Mode = durable.Mode
 
 // Write writes a file.
 type Write func(path string, data []byte, mode Mode) error
@@ -96,7 +91,7 @@ func Open(dir string, write Write) (*Store, error) {
 		return nil, fmt.Errorf("create folder of pod records: %w", err)
 	}
 	if write == nil {
-		write = writeFile
+		write = durable.Put
 	}
 	return &Store{dir: dir, write: write, sizes: map[string]int{}}, nil
 }
@@ -104,33 +99,6 @@ func Open(dir string, write Write) (*Store, error) {
 // Replace writes another file of the agent as records are written.
 func (s *Store) Replace(path string, data []byte, sync bool) error {
 	return s.write(path, data, Mode{Sync: sync})
-}
-
-func writeFile(path string, data []byte, m Mode) error {
-	switch {
-	case m.Append:
-		return appendFile(path, data, m.Sync)
-	case m.Sync:
-		return durable.Write(path, data, 0o600)
-	}
-	return durable.Replace(path, data, 0o600)
-}
-
-// appendFile adds to a file, which must be there. With sync that is durable before it returns, if the
-// file's name is. After an error a part of it may be there.
-func appendFile(path string, data []byte, sync bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err == nil {
-		_, err = f.Write(data)
-		if err == nil && sync {
-			err = unix.Fdatasync(int(f.Fd()))
-		}
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("add to %q: %w", path, err)
-	}
-	return nil
 }
 
 // Load reads all records, sorted by UID. Those that cannot be read are moved to the folder "broken"
@@ -190,16 +158,12 @@ func read(path, uid string) (*Record, error) {
 // Last is the record of a file that counts: the last line that is whole. All is returned of a file
 // without any.
 func Last(file []byte) []byte {
-	for rest := file; ; {
-		end := bytes.LastIndexByte(rest, '\n')
-		if end < 0 {
-			return file
-		}
-		rest = rest[:end]
-		if line := rest[bytes.LastIndexByte(rest, '\n')+1:]; json.Valid(line) {
+	for _, line := range durable.NewestFirst(file) {
+		if json.Valid(line) {
 			return line
 		}
 	}
+	return file
 }
 
 // Copy is a record that shares nothing with another one.

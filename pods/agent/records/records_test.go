@@ -77,7 +77,7 @@ func TestLines(t *testing.T) {
 	open := func() *Store {
 		s, err := Open(dir, func(path string, data []byte, m Mode) error {
 			modes = append(modes, m)
-			return errors.Join(refuse, writeFile(path, data, m))
+			return errors.Join(refuse, durable.Put(path, data, m))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -148,16 +148,6 @@ func TestLines(t *testing.T) {
 	write(s, "note", false, Mode{})
 	write(s, "saved", true, Mode{Sync: true})
 	write(s, "more", true, Mode{Append: true, Sync: true})
-}
-
-// Nothing is added to a file that is not there, or to a full disk.
-func TestAppend(t *testing.T) {
-	if err := appendFile(filepath.Join(t.TempDir(), "file"), []byte("x"), true); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
-	}
-	if err := appendFile("/dev/full", []byte("x"), false); !durable.Full(err) {
-		t.Errorf("a full device: %v", err)
-	}
 }
 
 // E.2: unreadable records are set aside, a newer version refuses the start and moves nothing.
