@@ -166,7 +166,7 @@ func (s *Store[R]) load(id string) (version[R], error) {
 		return version[R]{}, fmt.Errorf("read record %q: %w", id, err)
 	}
 	var lost error
-	for _, line := range durable.NewestFirst(data) {
+	for line := range durable.NewestFirst(data) {
 		rec, err := s.decode(id, line)
 		if err != nil {
 			lost = cmp.Or(lost, err)
