@@ -33,8 +33,8 @@ type Mode struct {
 	Sync bool
 }
 
-// Put writes a file. If it cannot be added to, it is as it was, unless the disk refuses that too: so
-// the next write is to replace it. Errors name the path.
+// Put writes a file. If it cannot be added to, it is as it was, unless the disk refuses that too:
+// so the next write is to replace it. Errors name the path.
 func Put(path string, data []byte, m Mode) error {
 	switch {
 	case m.Append:
