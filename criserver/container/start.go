@@ -48,9 +48,9 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	}
 	defer release()
 
-	// That it may run is on record before anybody is told, and is written while the shim works: what
-	// else is to be known of a container that runs, a server that finds this record learns from the
-	// shim. It need not be synced: a power cut ends a container that was created as one that ran.
+	// That it may run is on record before anybody is told, and is written while the shim works:
+	// what else is to be known of a container that runs, a server that finds this record learns from
+	// the shim. It need not be synced: a power cut ends a container that was created as one that ran.
 	recorded := c.recordStart()
 	t := c.task(shim)
 	started, err := m.startTask(ctx, t, sb, rec)

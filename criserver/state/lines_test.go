@@ -457,7 +457,7 @@ func TestListsDoNotWait(t *testing.T) {
 type platter struct {
 	t *testing.T
 	r *rand.Rand
-	// durable are files and what a power cut leaves of them at least; nameless have no durable name.
+	// durable are files and what a power cut leaves at least; nameless have no durable name.
 	durable, nameless map[string][]byte
 }
 

@@ -84,8 +84,8 @@ type entry[R any] struct {
 
 // Follower is told of every record: of those that Open finds (before is nil), and of every change
 // once it stands, so that it learns of the changes of one record in their order. after is nil for
-// one that is deleted, once that is durable. It keeps nothing of what it is given from being used by
-// others, and does not call the store.
+// one that is deleted, once that is durable. It keeps nothing of what it is given from being used
+// by others, and does not call the store.
 type Follower[R any] func(before, after *R)
 
 // envelope is a line of a file.
@@ -166,7 +166,7 @@ func (s *Store[R]) load(id string) (version[R], error) {
 		return version[R]{}, fmt.Errorf("read record %q: %w", id, err)
 	}
 	var lost error
-	for _, line := range durable.NewestFirst(data) {
+	for line := range durable.NewestFirst(data) {
 		rec, err := s.decode(id, line)
 		if err != nil {
 			lost = cmp.Or(lost, err)
@@ -327,7 +327,7 @@ func (s *Store[R]) Get(id string) (R, error) {
 // removed by a server that was killed, its removal is on disk when Delete returns.
 func (s *Store[R]) Delete(id string) error { return errors.Join(s.Drop(id), s.Settle()) }
 
-// Drop removes a record as Delete does, but a power cut may bring it back until Settle has returned.
+// Drop removes a record as Delete does, but a power cut may bring it back until Settle returned.
 func (s *Store[R]) Drop(id string) error {
 	e, err := s.entry(id)
 	if err != nil {
@@ -485,7 +485,7 @@ func (s *Store[R]) add(e *entry[R], path string, rec R, sync bool) error {
 // sector is what a disk writes as one, in bytes.
 const sector = 512
 
-// fill ends a line that begins at an offset with its sector: no later one is written over a part
+// fill ends a line that starts at an offset with its sector: no later one is written over a part
 // that is durable.
 func fill(line []byte, offset int) []byte {
 	line = bytes.TrimRight(line, " \n")

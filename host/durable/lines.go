@@ -4,19 +4,24 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
 // NewestFirst are the lines of a file to which versions are appended, the last before the others.
 // What follows the last newline is no line: its write was cut short.
-func NewestFirst(file []byte) [][]byte {
-	lines := bytes.Split(file, []byte("\n"))
-	lines = lines[:len(lines)-1]
-	slices.Reverse(lines)
-	return lines
+func NewestFirst(file []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for end := bytes.LastIndexByte(file, '\n'); end >= 0; {
+			before := bytes.LastIndexByte(file[:end], '\n')
+			if !yield(file[before+1 : end]) {
+				return
+			}
+			end = before
+		}
+	}
 }
 
 // Mode says how Put writes a file.
@@ -28,8 +33,8 @@ type Mode struct {
 	Sync bool
 }
 
-// Put writes a file. If it cannot be added to, it is as it was, unless the disk refuses that too: so
-// the next write is to replace it. Errors name the path.
+// Put writes a file. If it cannot be added to, it is as it was, unless the disk refuses that too:
+// so the next write is to replace it. Errors name the path.
 func Put(path string, data []byte, m Mode) error {
 	switch {
 	case m.Append:

@@ -1,10 +1,12 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -16,12 +18,27 @@ func TestNewestFirst(t *testing.T) {
 		"": nil, "torn": nil, "one\n": {"one"}, "\n": {""}, "one\n\ntwo\ntorn": {"two", "", "one"},
 	} {
 		var got []string
-		for _, line := range NewestFirst([]byte(file)) {
+		for line := range NewestFirst([]byte(file)) {
 			got = append(got, string(line))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", file, got, want)
 		}
+	}
+}
+
+// A file that is nothing but newlines costs no more memory than it has.
+func TestNewestFirstOfManyLines(t *testing.T) {
+	file := bytes.Repeat([]byte("\n"), 1<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	n := 0
+	for range NewestFirst(file) {
+		n++
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; n != len(file) || got > uint64(len(file)) {
+		t.Errorf("%d lines of %d, and %d bytes for them", n, len(file), got)
 	}
 }
 

@@ -105,7 +105,7 @@ func (m *machine) backdate() error {
 			Version int            `json:"version"`
 			Record  map[string]any `json:"record"`
 		}
-		for _, line := range durable.NewestFirst(data) {
+		for line := range durable.NewestFirst(data) {
 			if json.Unmarshal(line, &whole) == nil {
 				break
 			}

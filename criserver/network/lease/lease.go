@@ -1,9 +1,9 @@
 // Package lease is the durable book of the embedded network: which pod holds which addresses and
 // which host ports.
 //
-// The book is one journal, to which each change appends a line. They outlive the process and are not
-// synced: a book of an earlier boot of the machine is empty, because no pod survives a reboot. A torn
-// last line is dropped.
+// The book is one journal, to which each change appends a line. They outlive the process and are
+// not synced: a book of an earlier boot of the machine is empty, because no pod survives a reboot.
+// A torn last line is dropped.
 package lease
 
 import (
@@ -163,8 +163,8 @@ func (b *Book) Use(s Subnets) {
 	b.subnets = s
 }
 
-// Take gives the pod addresses and host ports, and records that. A pod that has a lease with the same ports
-// gets it again.
+// Take gives the pod addresses and host ports, and records that. A pod that has a lease with the
+// same ports gets it again.
 //
 // # Errors
 //

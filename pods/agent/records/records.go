@@ -158,7 +158,7 @@ func read(path, uid string) (*Record, error) {
 // Last is the record of a file that counts: the last line that is whole. All is returned of a file
 // without any.
 func Last(file []byte) []byte {
-	for _, line := range durable.NewestFirst(file) {
+	for line := range durable.NewestFirst(file) {
 		if json.Valid(line) {
 			return line
 		}
