@@ -162,7 +162,7 @@ func TestTransitions(t *testing.T) {
 	newNormaliser().transitions(facts, []corev1.Pod{
 		pod(corev1.PodPending, "ContainerCreating"), pod(corev1.PodRunning, "ErrImagePull"), pod(corev1.PodRunning, "CrashLoopBackOff"), pod(corev1.PodFailed, "ErrImagePull"),
 	})
-	if facts["order.phases"] != "Failed" || facts["waited.a"] != "CrashLoopBackOff, ErrImagePull" {
+	if facts["order.phases"] != "Pending, Failed" || facts["waited.a"] != "CrashLoopBackOff, ErrImagePull" {
 		t.Errorf("%v", facts)
 	}
 }

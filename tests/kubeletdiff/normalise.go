@@ -160,9 +160,6 @@ func (n *normaliser) transitions(facts map[string]string, pods []corev1.Pod) {
 	if n := len(phases); n > 1 && (phases[n-1] == "Succeeded" || phases[n-1] == "Failed") { // Running may have been short
 		phases = slices.DeleteFunc(phases, func(p string) bool { return p == "Running" })
 	}
-	if len(phases) > 1 && phases[0] == "Pending" { // the agent's may be shorter than the time between two looks
-		phases = phases[1:]
-	}
 	facts["order.phases"] = strings.Join(phases, ", ")
 	for name, reasons := range waits {
 		// Short ones are not seen by one who asks; these last.
