@@ -85,7 +85,6 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// E.4: at most 6 synced writes for the start of a pod, one for a restart of a container.
 // A pod that is on record is listed before anybody is answered after a start, however long the server
 // of the CRI takes to say what runs, and whether its file is there still or not.
 func TestShownAfterAStart(t *testing.T) {
@@ -121,6 +120,7 @@ func TestShownAfterAStart(t *testing.T) {
 	}
 }
 
+// E.4: at most 6 synced writes for the start of a pod, one for a restart of a container.
 func TestWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

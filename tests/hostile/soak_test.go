@@ -25,9 +25,9 @@ import (
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
-var hours = flag.Float64("hours", 0.01, "how long TestHoursOfFaults goes on")
+var hours = flag.Float64("hours", 0.01, "how long TestHoursOfFaults lasts")
 
-// turn is how long faults go on before a node comes to rest and is looked at.
+// turn is how long faults last before a node comes to rest and is looked at.
 const turn = 10 * time.Minute
 
 // Clients ask for all that a pod can have done to it, under both handlers, with shims of their own
@@ -50,7 +50,7 @@ func TestHoursOfFaults(t *testing.T) {
 		f.turn(min(turn, time.Until(end)))
 		f.rest()
 		now := f.figures()
-		t.Logf("turn %d: %v; faults %v; %d requests, %d given up; %d logs are complete; refused:\n%s", number, now, f.count, f.asked.Load(), f.left.Load(), f.complete, f.refused())
+		t.Logf("turn %d: %v; faults %v; %d requests, %d given up; %d logs are complete; refused:\n%s", number, now, f.count, f.asked.Load(), f.left.Load(), f.complete, f.failures())
 		if number == 1 {
 			first = now
 		} else if now.files > first.files+8 || now.threads > first.threads+16 || now.memory > first.memory+8<<10 {
@@ -264,20 +264,15 @@ func (f *faults) figures() figures {
 	dir := fmt.Sprintf("/proc/%d/", f.DaemonPID())
 	files, err := os.ReadDir(dir + "fd")
 	f.check(err)
-	status, err := os.ReadFile(dir + "status")
+	threads, err := os.ReadDir(dir + "task")
 	f.check(err)
-	field := func(name string) int {
-		_, rest, _ := strings.Cut(string(status), "\n"+name+":")
-		text, _, _ := strings.Cut(rest, "\n")
-		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(text), " kB"))
-		f.check(err)
-		return n
-	}
-	return figures{len(files), field("Threads"), field("RssAnon")}
+	memory, err := measure.PSS(f.DaemonPID())
+	f.check(err)
+	return figures{len(files), len(threads), int(memory >> 10)}
 }
 
-// refused are the texts of requests that failed in a way that a kill explains, with their numbers.
-func (f *faults) refused() string {
+// failures are the texts of requests that failed in a way that a kill explains, with their numbers.
+func (f *faults) failures() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var b strings.Builder
