@@ -185,6 +185,7 @@ func (l *stepper) execute(p *pod, a cycle.Action, recorded <-chan struct{}) {
 	}
 	l.work.Go(func() {
 		done := l.worker.Do(ctx, j)
+		done.Cancelled = ctx.Err() != nil
 		cancel()
 		l.post(func() { l.done(p, done) })
 	})

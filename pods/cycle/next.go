@@ -155,6 +155,8 @@ type Result struct {
 	// after that time (an image's back-off is the agent's); both zero: the usual back-off.
 	Wait  bool
 	Delay time.Duration
+	// Cancelled says that it failed after Decision.Cancel had named its subject.
+	Cancelled bool
 }
 
 // Event is one that Next wants recorded.

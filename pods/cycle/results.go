@@ -102,7 +102,7 @@ func pullWanted(n *step, res Result) bool {
 
 // takeFailure takes in an action that failed: when it is retried, and its event.
 func takeFailure(n *step, res Result) {
-	if res.Verb == PullImage && !pullWanted(n, res) {
+	if res.Verb == PullImage && !pullWanted(n, res) || isStart(res.Verb) && res.Cancelled && !n.ending() {
 		return
 	}
 	delay := jitter(string(n.r.Pod.UID), res.Subject, res.At)
@@ -124,7 +124,7 @@ func takeFailure(n *step, res Result) {
 		f.Retry = time.Time{}
 	}
 	n.r.Live.Failures[failureKey(res)] = f
-	if n.ending() && (res.Verb == StartContainer || res.Verb == RunSandbox || res.Verb == SetUpVolumes || res.Verb == PullImage) {
+	if n.ending() && isStart(res.Verb) {
 		return // it was cancelled
 	}
 	text := res.Message
@@ -147,6 +147,11 @@ func takeFailure(n *step, res Result) {
 	default:
 		n.event(corev1.EventTypeWarning, "FailedKillPod", res.Container, "error killing pod: "+text)
 	}
+}
+
+// isStart says that an action is one of those that make a pod run.
+func isStart(v Verb) bool {
+	return v == StartContainer || v == RunSandbox || v == SetUpVolumes || v == PullImage
 }
 
 // takeHookResult takes in the end of a hook: of postStart, failing kills the container (HK3); of

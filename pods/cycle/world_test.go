@@ -150,7 +150,7 @@ func (w *world) next(crash bool) {
 			w.fatalf("cancelled %q is not under way", subject)
 		} else {
 			delete(w.under, subject)
-			w.results = append(w.results, Result{Action: a.Action, Reason: Reason{"Cancelled", "context canceled"}, At: w.now})
+			w.results = append(w.results, Result{Action: a.Action, Reason: Reason{"Cancelled", "context canceled"}, At: w.now, Cancelled: true})
 		}
 	}
 	w.again(o)

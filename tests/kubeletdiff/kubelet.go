@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -35,22 +38,38 @@ func startKubelet(ctx context.Context, g *ground) (*side, error) {
 		return errors.Join(stopped, err, os.WriteFile(filepath.Join(report, "kubelet.log"), data, 0o644))
 	}
 	s.pods = func(ctx context.Context) ([]corev1.Pod, error) { return k.Pods(ctx) }
-	s.events = func(context.Context) ([]event, error) { return readEvents(k.Log) }
+	log := &eventLog{path: k.Log}
+	s.events = func(context.Context) ([]event, error) { return log.read() }
 	return s, nil
 }
 
-// readEvents reads the events of a kubelet without an API server, which are in its log alone.
-func readEvents(path string) ([]event, error) {
-	file, err := os.Open(path)
+// eventLog reads the events of a kubelet without an API server, which are in its log alone.
+type eventLog struct {
+	path string
+	mu   sync.Mutex
+	end  int64 // of the last whole line that was read
+	list []event
+}
+
+// read returns all events until now.
+func (l *eventLog) read() ([]event, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	file, err := os.Open(l.path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 16<<20)
-	var list []event
-	for lines.Scan() {
-		if !strings.Contains(lines.Text(), `"Event occurred"`) {
+	if _, err := file.Seek(l.end, io.SeekStart); err != nil {
+		return nil, err
+	}
+	for lines := bufio.NewReader(file); ; {
+		text, err := lines.ReadString('\n')
+		if err != nil { // a line that is not whole is read the next time
+			return slices.Clone(l.list), nil
+		}
+		l.end += int64(len(text))
+		if !strings.Contains(text, `"Event occurred"`) {
 			continue
 		}
 		var line struct {
@@ -58,10 +77,9 @@ func readEvents(path string) ([]event, error) {
 			FieldPath, Type, Reason, Message string
 			Kind                             string
 		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			return nil, fmt.Errorf("read the kubelet's log: %w", err)
 		}
-		list = append(list, event{line.Object.Namespace, line.Object.Name, line.FieldPath, line.Type, line.Reason, line.Message})
+		l.list = append(l.list, event{line.Object.Namespace, line.Object.Name, line.FieldPath, line.Type, line.Reason, line.Message})
 	}
-	return list, lines.Err()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,18 +102,18 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent := observation{
-		facts:  map[string]string{"fact.a": "1", "fact.b": "1", "log.app.2.log": "x", "order.starts": "app/0, app/1", "time.app.0.log p": "1s"},
+		facts:  map[string]string{"fact.a": "1", "fact.b": "1", "log.app.2.log": "x", "order.starts": "app/0, app/1", "time.app.0.log p/1": "1s"},
 		events: []string{"one", "two"}, delays: map[string][]int{"app": {5, 4000}},
 	}
 	kubelet := observation{
-		facts:  map[string]string{"fact.a": "1", "fact.b": "2", "fact.c": "3", "order.starts": "app/0, app/1, app/2", "time.app.0.log p": "1s 1s"},
+		facts:  map[string]string{"fact.a": "1", "fact.b": "2", "fact.c": "3", "order.starts": "app/0, app/1, app/2", "time.app.0.log p/1": "2s", "time.app.0.log p/2": "1s"},
 		events: []string{"two", "one", "three"}, delays: map[string][]int{"app": {900, 8000}},
 	}
 	var got []string
 	for _, f := range compare(c, agent, kubelet) {
 		got = append(got, f.key+"="+f.row)
 	}
-	want := []string{"event three=", "events=", "fact.b=a row", "fact.c=", "delay.app/2="}
+	want := []string{"event three=", "events=", "fact.b=a row", "fact.c=", "time.app.0.log p/1=", "delay.app/2="}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -120,8 +121,53 @@ func TestCompare(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	log := parseLog("2026-11-23T20:00:00.1Z stdout F one\n2026-11-23T20:00:01Z stdout F ~ probe\n2026-11-23T20:00:02.1Z stderr F ~ probe\n2026-11-23T20:00:05Z stdout F ~ probe\n")
-	if len(log.lines) != 1 || log.lines[0] != "stdout F one" || gaps(log.marks["probe"]) != "1s 3s" {
+	if len(log.lines) != 1 || log.lines[0] != "stdout F one" || !slices.Equal(gaps(log.marks["probe"]), []string{"1s", "3s"}) {
 		t.Errorf("%+v, %q", log, gaps(log.marks["probe"]))
+	}
+}
+
+func TestLogOfTwoStreams(t *testing.T) {
+	log := parseLog("2026-11-23T20:00:00Z stderr F b\n2026-11-23T20:00:01Z stdout F z\n2026-11-23T20:00:02Z stderr F a\n2026-11-23T20:00:03Z stdout F y\n")
+	if want := []string{"stdout F z", "stdout F y", "stderr F b", "stderr F a"}; !slices.Equal(log.lines, want) {
+		t.Errorf("%q, want %q", log.lines, want)
+	}
+}
+
+func TestEventLog(t *testing.T) {
+	line := func(reason string) string {
+		return `{"msg":"Event occurred","object":{"name":"web","namespace":"default"},"fieldPath":"spec","type":"Normal","reason":"` + reason + `","message":"m"}` + "\n"
+	}
+	path := filepath.Join(t.TempDir(), "log")
+	log := &eventLog{path: path}
+	written := ""
+	for _, step := range []struct{ adds, want string }{
+		{line("Pulled") + "{}\nno JSON\n", "Pulled"}, {line("Created")[:30], "Pulled"}, {line("Created")[30:], "Pulled Created"}, {line("Started"), "Pulled Created Started"},
+	} {
+		written += step.adds
+		if err := os.WriteFile(path, []byte(written), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := log.read()
+		var got []string
+		for _, e := range list {
+			got = append(got, e.reason)
+		}
+		if err != nil || strings.Join(got, " ") != step.want {
+			t.Errorf("after %q: %q, %v, want %q", step.adds, got, err, step.want)
+		}
+	}
+}
+
+func TestNewestMade(t *testing.T) {
+	made := func(name string, attempt uint32) criEvent {
+		return criEvent{made: &containerInfo{}, status: &runtime.ContainerStatus{Metadata: &runtime.ContainerMetadata{Name: name, Attempt: attempt}}}
+	}
+	stream := []criEvent{{what: "created sandbox"}, made("a", 0), made("b", 0), made("a", 1), {what: "started a/2", status: made("a", 2).status}, made("a", 2)}
+	for last, want := range map[int]uint32{-1: 2, 0: 0, 1: 1} {
+		got := newestMade(stream, last)
+		if len(got) != 2 || got["a"].status.GetMetadata().GetAttempt() != want {
+			t.Errorf("up to %d: %v", last, got)
+		}
 	}
 }
 
@@ -153,6 +199,33 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+func TestPendingUnseen(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	running := []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodRunning}}}
+	stream := []criEvent{{at: at(5), what: "created sandbox"}}
+	for name, c := range map[string]struct {
+		first  time.Time
+		pods   []corev1.Pod
+		stream []criEvent
+		want   bool
+	}{
+		"between two looks":          {at(4), running, stream, true},
+		"a look while it had begun":  {at(6), running, stream, false},
+		"seen otherwise":             {at(4), []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodFailed}}}, stream, false},
+		"a server that told nothing": {at(4), running, nil, false},
+		"a pod nobody saw":           {at(4), nil, stream, false},
+		"no look before":             {time.Time{}, running, stream, false},
+	} {
+		if got := pendingUnseen(c.first, c.pods, c.stream); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	facts := map[string]string{}
+	if newNormaliser().transitions(facts, running, true); facts["order.phases"] != "Pending, Running" {
+		t.Errorf("%v", facts)
+	}
+}
+
 func TestTransitions(t *testing.T) {
 	pod := func(phase corev1.PodPhase, reason string) corev1.Pod {
 		return corev1.Pod{Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{
@@ -161,7 +234,7 @@ func TestTransitions(t *testing.T) {
 	facts := map[string]string{}
 	newNormaliser().transitions(facts, []corev1.Pod{
 		pod(corev1.PodPending, "ContainerCreating"), pod(corev1.PodRunning, "ErrImagePull"), pod(corev1.PodRunning, "CrashLoopBackOff"), pod(corev1.PodFailed, "ErrImagePull"),
-	})
+	}, false)
 	if facts["order.phases"] != "Pending, Failed" || facts["waited.a"] != "CrashLoopBackOff, ErrImagePull" {
 		t.Errorf("%v", facts)
 	}

@@ -143,9 +143,19 @@ func itemName(item any) string {
 	return ""
 }
 
-// transitions notes how the pod changed: phases, and reasons for which containers waited.
-func (n *normaliser) transitions(facts map[string]string, pods []corev1.Pod) {
+// pendingUnseen says that a pod was Pending between two looks: at the first, which began at a time,
+// it had no sandbox, and at the second it was Running.
+func pendingUnseen(first time.Time, pods []corev1.Pod, stream []criEvent) bool {
+	return len(pods) > 0 && pods[0].Status.Phase == corev1.PodRunning && len(stream) > 0 && !first.IsZero() && first.Before(stream[0].at)
+}
+
+// transitions notes how the pod changed: phases, and reasons for which containers waited. pending
+// says that it was Pending before.
+func (n *normaliser) transitions(facts map[string]string, pods []corev1.Pod, pending bool) {
 	var phases []string
+	if pending {
+		phases = append(phases, string(corev1.PodPending))
+	}
 	waits := map[string][]string{}
 	for _, p := range pods {
 		if phase := string(p.Status.Phase); phase != "" && (len(phases) == 0 || phases[len(phases)-1] != phase) {
@@ -171,7 +181,8 @@ func (n *normaliser) transitions(facts map[string]string, pods []corev1.Pod) {
 	}
 }
 
-// containerLog is a log in CRI's format: its lines, and when lines that are there for their time
+// containerLog is a log in CRI's format: its lines, those of stdout before those of stderr since two
+// streams have no order between each other, and when lines that are there for their time
 // were written, by their text.
 type containerLog struct {
 	lines []string
@@ -191,6 +202,11 @@ func parseLog(data string) containerLog {
 		}
 		log.lines = append(log.lines, stream+" "+tag+" "+text)
 	}
+	slices.SortStableFunc(log.lines, func(a, b string) int {
+		streamA, _, _ := strings.Cut(a, " ")
+		streamB, _, _ := strings.Cut(b, " ")
+		return strings.Compare(streamB, streamA)
+	})
 	return log
 }
 
@@ -215,10 +231,10 @@ func delays(stream []criEvent) map[string][]int {
 const maxGaps = 3
 
 // gaps are the times between lines, in whole seconds.
-func gaps(times []time.Time) string {
+func gaps(times []time.Time) []string {
 	var list []string
 	for i := 1; i < len(times) && i <= maxGaps; i++ {
 		list = append(list, fmt.Sprintf("%.0fs", math.Round(times[i].Sub(times[i-1]).Seconds())))
 	}
-	return strings.Join(list, " ")
+	return list
 }

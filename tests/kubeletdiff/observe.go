@@ -62,9 +62,9 @@ type containerInfo struct {
 	Config any `json:"config"`
 }
 
-func (r *running) inspect(ctx context.Context, id string) (containerInfo, error) {
+func (s *side) inspect(ctx context.Context, id string) (containerInfo, error) {
 	var info containerInfo
-	answer, err := r.node.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	answer, err := s.node.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err == nil {
 		err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
 	}
@@ -119,16 +119,10 @@ func (r *running) observeSandbox(ctx context.Context, n *normaliser) error {
 }
 
 func (r *running) observeContainers(ctx context.Context, n *normaliser) error {
-	containers, err := r.containers(ctx)
-	if err != nil {
-		return err
-	}
-	for name, c := range containers {
-		info, err := r.inspect(ctx, c.GetId())
-		if err == nil {
-			err = n.flatten(r.out.facts, "container."+name, info.Config)
-		}
-		if err == nil && info.PID != 0 {
+	for name, e := range newestMade(r.eventsOf(r.uid()), r.last) {
+		err := n.flatten(r.out.facts, "container."+name, e.made.Config)
+		info, inspected := r.inspect(ctx, e.status.GetId())
+		if err == nil && inspected == nil && info.PID != 0 {
 			err = readCgroups(r.out.facts, "cgroup."+name, info.PID)
 		}
 		if err != nil {
@@ -138,10 +132,23 @@ func (r *running) observeContainers(ctx context.Context, n *normaliser) error {
 	return nil
 }
 
+// newestMade are the creations of the newest containers of each name, by name; last is the newest
+// attempt that counts, -1 for all.
+func newestMade(stream []criEvent, last int) map[string]criEvent {
+	newest := map[string]criEvent{}
+	for _, e := range stream {
+		if m := e.status.GetMetadata(); e.made != nil && (last < 0 || int(m.GetAttempt()) <= last) {
+			newest[m.GetName()] = e
+		}
+	}
+	return newest
+}
+
 // observeEnd notes what is known when all has ended: events, logs, exits, and how it went.
 func (r *running) observeEnd(ctx context.Context, before []corev1.Pod) error {
 	n := r.normaliser()
-	n.transitions(r.out.facts, before)
+	stream := r.eventsOf(r.uid())
+	n.transitions(r.out.facts, before, pendingUnseen(r.w.unseen(r.key()), before, stream))
 	all, err := r.side.events(ctx)
 	if err != nil {
 		return err
@@ -153,7 +160,6 @@ func (r *running) observeEnd(ctx context.Context, before []corev1.Pod) error {
 			r.out.events = append(r.out.events, text)
 		}
 	}
-	stream := r.eventsOf(r.uid())
 	r.out.delays = delays(stream)
 	var starts, end []string
 	for _, e := range stream {
@@ -218,7 +224,9 @@ func (r *running) observeHost(n *normaliser, stream []criEvent) error {
 		log := parseLog(string(data))
 		r.out.facts["log."+container+"."+filepath.Base(file)] = n.text(strings.Join(log.lines, "\n"))
 		for text, times := range log.marks {
-			r.out.facts[fmt.Sprintf("time.%s.%s %s", container, filepath.Base(file), text)] = gaps(times)
+			for i, gap := range gaps(times) {
+				r.out.facts[fmt.Sprintf("time.%s.%s %s/%d", container, filepath.Base(file), text, i+1)] = gap
+			}
 		}
 		attempt := strings.TrimSuffix(filepath.Base(file), ".log")
 		if term := log.marks["term"]; len(term) > 0 {

@@ -25,6 +25,8 @@ import (
 type watcher struct {
 	mu      sync.Mutex
 	history map[string][]corev1.Pod // by namespace/name: each as it was after a change
+	before  map[string]time.Time    // when the last list was asked for in which the pod was not yet
+	asked   time.Time               // when the last list was asked for
 	listed  map[string]bool         // in the last list
 	events  []event                 // each once, in the order of its first time
 	known   map[event]bool
@@ -33,8 +35,9 @@ type watcher struct {
 // watch asks for the pods until it is told to stop.
 func (s *side) watch(ctx context.Context, w *watcher) {
 	for ctx.Err() == nil {
+		asked := time.Now()
 		if pods, err := s.pods(ctx); err == nil {
-			w.note(pods, s.suffix)
+			w.note(asked, pods, s.suffix)
 		}
 		if events, err := s.events(ctx); err == nil {
 			w.noteEvents(events)
@@ -43,13 +46,19 @@ func (s *side) watch(ctx context.Context, w *watcher) {
 	}
 }
 
-func (w *watcher) note(pods []corev1.Pod, suffix string) {
+// note notes the answer to a list that was asked for at a time.
+func (w *watcher) note(asked time.Time, pods []corev1.Pod, suffix string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	last := w.asked
+	w.asked = asked
 	clear(w.listed)
 	for _, p := range pods {
 		key := p.Namespace + "/" + strings.TrimSuffix(p.Name, suffix)
 		w.listed[key] = true
+		if len(w.history[key]) == 0 {
+			w.before[key] = last
+		}
 		if h := w.history[key]; len(h) == 0 || !equality.Semantic.DeepEqual(h[len(h)-1], p) {
 			w.history[key] = append(h, p)
 		}
@@ -86,12 +95,20 @@ func (w *watcher) of(key string) ([]corev1.Pod, bool) {
 	return slices.Clone(w.history[key]), w.listed[key]
 }
 
+// unseen is when a look at all pods began in which a pod was not yet, right before the first that
+// had it.
+func (w *watcher) unseen(key string) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.before[key]
+}
+
 // runAll runs the manifests, some at once, and says what was seen of each.
 func (s *side) runAll(ctx context.Context, cases []diffCase, parallel int) (map[string]observation, error) {
 	if err := s.pull(ctx); err != nil {
 		return nil, err
 	}
-	w := &watcher{history: map[string][]corev1.Pod{}, listed: map[string]bool{}, known: map[event]bool{}}
+	w := &watcher{history: map[string][]corev1.Pod{}, before: map[string]time.Time{}, listed: map[string]bool{}, known: map[event]bool{}}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.watch(watching, w)
@@ -178,13 +195,15 @@ func (r *running) key() string { return r.namespace() + "/" + r.name }
 func (r *running) step(ctx context.Context, i int, step []string) error {
 	switch step[0] {
 	case "wait":
+		var kept error
 		if !node.Within(node.Patience, func() bool {
+			kept = r.keepLogs() // a kubelet soon removes those of older attempts
 			pods, _ := r.w.of(r.key())
 			return len(pods) > 0 && holds(&pods[len(pods)-1], step[1])
 		}) {
 			r.out.facts[fmt.Sprintf("step[%d]", i)] = "waited in vain for " + step[1]
 		}
-		return nil
+		return kept
 	case "sleep":
 		d, err := time.ParseDuration(step[1])
 		time.Sleep(d)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,6 +78,7 @@ func startAgent(ctx context.Context, g *ground) (*side, error) {
 	}
 	s.events = func(ctx context.Context) ([]event, error) {
 		all, err := api.Objects[corev1.Event](ctx, client, events, everywhere)
+		slices.SortStableFunc(all, func(a, b corev1.Event) int { return strings.Compare(firstTime(a), firstTime(b)) })
 		var list []event
 		for _, e := range all {
 			o := e.InvolvedObject
@@ -86,6 +89,9 @@ func startAgent(ctx context.Context, g *ground) (*side, error) {
 	s.end = func(string) error { return client.Close() }
 	return s, nil
 }
+
+// firstTime is when an event happened first, in nanoseconds as fixed digits: the end of its name.
+func firstTime(e corev1.Event) string { return e.Name[strings.LastIndexByte(e.Name, '.')+1:] }
 
 // close ends the manager and takes the server away with its pods; its logs stay in report.
 func (s *side) close(ctx context.Context, report string) error {
@@ -111,6 +117,7 @@ type criEvent struct {
 	uid    string // of the pod
 	what   string // "started app/1", "stopped sandbox/0"
 	status *runtime.ContainerStatus
+	made   *containerInfo // of "created app/1": what it was asked for; a manager may remove it soon
 }
 
 // follow notes the server's events until it is told to stop; a server that was killed comes back.
@@ -120,14 +127,14 @@ func (s *side) follow(ctx context.Context) {
 		for err == nil {
 			var e *runtime.ContainerEventResponse
 			if e, err = stream.Recv(); err == nil {
-				s.note(e)
+				s.note(ctx, e)
 			}
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-func (s *side) note(e *runtime.ContainerEventResponse) {
+func (s *side) note(ctx context.Context, e *runtime.ContainerEventResponse) {
 	verb := map[runtime.ContainerEventType]string{
 		runtime.ContainerEventType_CONTAINER_CREATED_EVENT: "created", runtime.ContainerEventType_CONTAINER_STARTED_EVENT: "started",
 		runtime.ContainerEventType_CONTAINER_STOPPED_EVENT: "stopped",
@@ -140,6 +147,11 @@ func (s *side) note(e *runtime.ContainerEventResponse) {
 	for _, c := range e.GetContainersStatuses() {
 		if c.GetId() == e.GetContainerId() {
 			noted.what, noted.status = fmt.Sprintf("%s %s/%d", verb, c.GetMetadata().GetName(), c.GetMetadata().GetAttempt()), c
+		}
+	}
+	if verb == "created" && noted.status != nil {
+		if info, err := s.inspect(ctx, e.GetContainerId()); err == nil {
+			noted.made = &info
 		}
 	}
 	s.mu.Lock()
