@@ -157,6 +157,10 @@ type running struct {
 	lastSeen corev1.Pod
 }
 
+// settled is how long containers may take for what they do right after their start, before their
+// pod's file goes.
+const settled = time.Second
+
 // runCase runs one manifest from its file's coming to the end of all of its processes.
 func (s *side) runCase(ctx context.Context, w *watcher, c diffCase) (observation, error) {
 	r := &running{side: s, diffCase: c, w: w, host: filepath.Join(s.dir, "host", c.name), out: observation{facts: map[string]string{}}}
@@ -181,6 +185,7 @@ func (s *side) runCase(ctx context.Context, w *watcher, c diffCase) (observation
 	}
 	r.lastSeen = pods[len(pods)-1]
 	observed := r.observe(ctx)
+	time.Sleep(settled)
 	if err := errors.Join(observed, os.Remove(file)); err != nil {
 		return r.out, err
 	}
