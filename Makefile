@@ -37,7 +37,7 @@ ALIGN   := [ "$$($(GO) env GOARCH)" != amd64 ] || echo -funcalign=16
 BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS) $$($(ALIGN))"
 
 .PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent bench-peers critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
         v2-test vm-test clean
 
 all: build share
@@ -176,6 +176,11 @@ bench-components: setup-tests build
 # make $(KUBELET)/bin/kubelet, ten minutes; BENCH_FLAGS='-quick -only kubelet' is that part alone.
 bench-agent: setup build
 	$(GO) run $(FLAGS) ./tests/bench/agent -bin $(BIN) $(if $(wildcard $(KUBELET)/bin/kubelet),-kubelet $(KUBELET)/bin/kubelet) $(BENCH_FLAGS)
+
+# Pods beside containerd's with the same runc, by turns: time, processor time, memory, lists. BENCH_FLAGS='-write docs/performance' writes the
+# page with its plots, BENCH_FLAGS='-check docs/performance/peers.json' fails if our ratio to containerd is a third worse than on record.
+bench-peers: setup build $(CONTAINERD)/bin/containerd
+	$(GO) run $(FLAGS) ./tests/bench/peers -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.
 bench-lists: setup build

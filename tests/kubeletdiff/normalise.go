@@ -143,7 +143,7 @@ func itemName(item any) string {
 	return ""
 }
 
-// pendingUnseen says that a pod was Pending between two looks: at the first, which began at a time,
+// pendingUnseen says that a pod was Pending between two looks: at the first, which was at a time,
 // it had no sandbox, and at the second it was Running.
 func pendingUnseen(first time.Time, pods []corev1.Pod, stream []criEvent) bool {
 	return len(pods) > 0 && pods[0].Status.Phase == corev1.PodRunning && len(stream) > 0 && !first.IsZero() && first.Before(stream[0].at)
@@ -181,8 +181,8 @@ func (n *normaliser) transitions(facts map[string]string, pods []corev1.Pod, pen
 	}
 }
 
-// containerLog is a log in CRI's format: its lines, those of stdout before those of stderr since two
-// streams have no order between each other, and when lines that are there for their time
+// containerLog is a log in CRI's format: its lines, those of stdout before those of stderr since
+// two streams have no order between each other, and when lines that are there for their time
 // were written, by their text.
 type containerLog struct {
 	lines []string

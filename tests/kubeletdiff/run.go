@@ -95,8 +95,7 @@ func (w *watcher) of(key string) ([]corev1.Pod, bool) {
 	return slices.Clone(w.history[key]), w.listed[key]
 }
 
-// unseen is when a look at all pods began in which a pod was not yet, right before the first that
-// had it.
+// unseen is when the last list was asked for that a pod was not yet in.
 func (w *watcher) unseen(key string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -45,29 +45,40 @@ const allUp = "all run after"
 
 // crowd is one round of one workload.
 func crowd(ctx context.Context, n *node.Node, w Workload, pods int, times Times, counted bool) error {
-	lives := make([]*life, pods)
-	for i := range lives {
-		lives[i] = &life{ctx: ctx, node: n, times: Times{}, counted: counted}
-	}
-	begun := time.Now()
-	err := together(lives, func(i int, l *life) error { return l.up(w, 1000+i) })
-	took := time.Since(begun)
-	err = errors.Join(err, together(lives, func(_ int, l *life) error {
-		if l.container == "" {
-			return nil
-		}
-		return l.down()
-	}))
-	if !counted {
+	own := Times{}
+	took, stop, err := StartTogether(ctx, n, w, pods, own)
+	if err = errors.Join(err, stop()); err != nil || !counted {
 		return err
 	}
 	times[allUp] = append(times[allUp], took)
-	for _, l := range lives {
-		for call, each := range l.times {
-			times[call] = append(times[call], each...)
-		}
+	for call, each := range own {
+		times[call] = append(times[call], each...)
 	}
-	return err
+	return nil
+}
+
+// StartTogether starts many pods at once, each until its container runs, and says how long that
+// took. stop ends all that run at once, and then adds the times of all calls to times.
+func StartTogether(ctx context.Context, s Server, w Workload, pods int, times Times) (took time.Duration, stop func() error, err error) {
+	lives := make([]*life, pods)
+	for i := range lives {
+		lives[i] = &life{ctx: ctx, node: s, times: Times{}, counted: true}
+	}
+	took, err = timed(func() error { return together(lives, func(_ int, l *life) error { return l.up(w) }) })
+	return took, func() error {
+		ended := together(lives, func(_ int, l *life) error {
+			if l.container == "" {
+				return nil
+			}
+			return l.down()
+		})
+		for _, l := range lives {
+			for call, each := range l.times {
+				times[call] = append(times[call], each...)
+			}
+		}
+		return ended
+	}, err
 }
 
 // together does something with all lives at once.

@@ -23,9 +23,9 @@ var listGoals = map[string]float64{"ListContainers": 5, "ListPodSandboxStats": 1
 // for again and again, prints the medians beside their goals, and empties the node.
 func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, each, rounds int) (err error) {
 	defer func() { err = errors.Join(err, n.RemovePods(context.WithoutCancel(ctx))) }()
-	for i := range pods {
+	for range pods {
 		l := &life{ctx: ctx, node: n, times: Times{}}
-		if err := l.up(w, 10000+i); err != nil {
+		if err := l.up(w); err != nil {
 			return err
 		}
 		for c := 1; c < each; c++ {

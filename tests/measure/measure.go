@@ -49,7 +49,7 @@ func Pods(ctx context.Context, n *node.Node, w Workload, count int, y *Yardstick
 	times := Times{}
 	for i := -3; i < count; i++ {
 		l := &life{ctx: ctx, node: n, times: times, counted: i >= 0}
-		if err := l.up(w, i); err != nil {
+		if err := l.up(w); err != nil {
 			return nil, err
 		}
 		if err := l.down(); err != nil {
@@ -64,10 +64,25 @@ func Pods(ctx context.Context, n *node.Node, w Workload, count int, y *Yardstick
 	return times, nil
 }
 
+// Server is a CRI server with a configuration for its pods.
+type Server interface {
+	runtime.RuntimeServiceClient
+	PodConfig(namespace, name string) *runtime.PodSandboxConfig
+}
+
+// Cycle runs one pod with one container and ends it, and keeps the calls' times.
+func Cycle(ctx context.Context, s Server, w Workload, times Times) error {
+	l := &life{ctx: ctx, node: s, times: times, counted: true}
+	if err := l.up(w); err != nil {
+		return err
+	}
+	return l.down()
+}
+
 // life is one pod from RunPodSandbox to RemovePodSandbox.
 type life struct {
 	ctx            context.Context
-	node           *node.Node
+	node           Server
 	times          Times
 	counted        bool
 	pod, container string
@@ -86,7 +101,7 @@ func (l *life) timed(call string, do func() error) error {
 	return nil
 }
 
-func (l *life) up(w Workload, i int) error {
+func (l *life) up(w Workload) error {
 	sandbox := l.node.PodConfig("default", "measure")
 	l.config = sandbox
 	container := node.ContainerConfig(w.Image)
@@ -153,9 +168,9 @@ type Memory struct {
 // IdleMemory runs count pods at once, lets them settle, measures and removes them.
 func IdleMemory(ctx context.Context, n *node.Node, w Workload, count int) (Memory, error) {
 	var lives []*life
-	for i := range count {
+	for range count {
 		l := &life{ctx: ctx, node: n, times: Times{}}
-		if err := l.up(w, 1000+i); err != nil {
+		if err := l.up(w); err != nil {
 			return Memory{}, err
 		}
 		lives = append(lives, l)

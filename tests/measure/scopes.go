@@ -47,14 +47,14 @@ func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds
 	own, shared := w, w
 	shared.Handler = SharedPrefix + w.Handler
 	anchor := &life{ctx: ctx, node: n, times: Times{}} // on a node with pods, the shim is there
-	if err := anchor.up(shared, 9000); err != nil {
+	if err := anchor.up(shared); err != nil {
 		return err
 	}
 	times := map[string]Times{own.Handler: {}, shared.Handler: {}}
 	for i := -3; i < rounds; i++ {
 		for _, one := range []Workload{own, shared} {
 			l := &life{ctx: ctx, node: n, times: times[one.Handler], counted: i >= 0}
-			if err := errors.Join(l.up(one, i), l.down()); err != nil {
+			if err := errors.Join(l.up(one), l.down()); err != nil {
 				return err
 			}
 		}
@@ -84,9 +84,9 @@ func shimMemory(ctx context.Context, out io.Writer, n *node.Node, w Workload, po
 			err = errors.Join(err, l.down())
 		}
 	}()
-	for i := range pods {
+	for range pods {
 		l := &life{ctx: ctx, node: n, times: Times{}}
-		if err := l.up(w, 1000+i); err != nil {
+		if err := l.up(w); err != nil {
 			return err
 		}
 		lives = append(lives, l)

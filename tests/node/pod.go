@@ -25,11 +25,16 @@ func OwnShims(handlers string) string {
 // PodConfig is a sandbox configuration as the kubelet makes one. Its logs are in a folder of their
 // own; its containers do not share a process namespace.
 func (n *Node) PodConfig(namespace, name string) *runtime.PodSandboxConfig {
+	return PodConfig(n.Logs, namespace, name)
+}
+
+// PodConfig is one for any server; the pod's folder of logs is in logs.
+func PodConfig(logs, namespace, name string) *runtime.PodSandboxConfig {
 	uid := fmt.Sprintf("%s-%d", name, Serial())
 	return &runtime.PodSandboxConfig{
 		Metadata:     &runtime.PodSandboxMetadata{Name: name, Namespace: namespace, Uid: uid},
 		Hostname:     name,
-		LogDirectory: filepath.Join(n.Logs, uid),
+		LogDirectory: filepath.Join(logs, uid),
 		Linux: &runtime.LinuxPodSandboxConfig{SecurityContext: &runtime.LinuxSandboxSecurityContext{
 			NamespaceOptions: &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER},
 		}},
