@@ -129,12 +129,20 @@ var hidden = []string{"/run/containerd", "/run/sunaba", "/var/lib/sunaba"}
 
 func hide() error {
 	for _, dir := range hidden {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
+		if err := memory(dir); err != nil {
 			return err
 		}
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=711"); err != nil {
-			return fmt.Errorf("mount %q: %w", dir, err)
-		}
+	}
+	return nil
+}
+
+// memory makes a folder of a file system in memory, as /run is.
+func memory(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=711"); err != nil {
+		return fmt.Errorf("mount %q: %w", dir, err)
 	}
 	return nil
 }
