@@ -73,7 +73,7 @@ func readPart(f *os.File, part extent) ([]byte, error) {
 	if length := uint64(info.Size()); length > maxGoProgram || part.at > length || part.size > length-part.at {
 		return nil, fmt.Errorf("it has no proper size: %w", errdefs.ErrNotFound)
 	}
-	before := part.at % goBuildAlign // a segment has the same place in its page in memory and in the file
+	before := part.at % goBuildAlign // in memory a segment has the same place in its page
 	data := make([]byte, before+part.size)
 	_, err = f.ReadAt(data, int64(part.at-before))
 	return data, err

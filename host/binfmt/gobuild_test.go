@@ -61,6 +61,24 @@ func program(t *testing.T, data []byte, flags elf.ProgFlag) []byte {
 	return file.Bytes()
 }
 
+// program32 is an ELF program of 32 bits with data as its writable segment, after one that is not.
+func program32(t *testing.T, data []byte, order binary.ByteOrder, endian elf.Data) []byte {
+	t.Helper()
+	h, text := elf.Header32{Phnum: 2}, elf.Prog32{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: 1 << 10}
+	copy(h.Ident[:], elf.ELFMAG)
+	h.Ident[elf.EI_CLASS], h.Ident[elf.EI_DATA] = byte(elf.ELFCLASS32), byte(endian)
+	h.Phoff, h.Phentsize = uint32(binary.Size(h)), uint16(binary.Size(text))
+	last := text
+	last.Flags, last.Filesz, last.Off = uint32(elf.PF_R|elf.PF_W), uint32(len(data)), 1<<10
+	var file bytes.Buffer
+	for _, part := range []any{h, text, last} {
+		if err := binary.Write(&file, order, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return append(append(file.Bytes(), make([]byte, 1<<10-file.Len())...), data...)
+}
+
 // at8 is a program whose writable segment starts 8 bytes before an aligned address, as linkers of C
 // make them.
 func at8(t *testing.T, data []byte) []byte {
@@ -103,6 +121,7 @@ func TestGoModulesOfWhatDoesNotTell(t *testing.T) {
 	twice := append([]byte(goBuildMagic+"  "+strings.Repeat("x", goBuildAlign)), telling...)
 	for name, data := range map[string][]byte{
 		"whole": program(t, telling, elf.PF_R|elf.PF_W), "after a magic": program(t, twice, elf.PF_W), "at 8": at8(t, telling),
+		"of 32 bits": program32(t, telling, binary.LittleEndian, elf.ELFDATA2LSB), "of 32 bits, big-endian": program32(t, telling, binary.BigEndian, elf.ELFDATA2MSB),
 	} {
 		file := filepath.Join(t.TempDir(), "program")
 		if err := os.WriteFile(file, data, 0o600); err != nil {
