@@ -444,7 +444,7 @@ func TestWasmRunOfAChangedFile(t *testing.T) {
 	large := func(name string) []byte {
 		guest := cGuest(t, name)
 		rest := append([]byte{4}, "rest"...)
-		rest = append(rest, make([]byte, size-len(guest)-len(rest)-4)...) // after four bytes of its header
+		rest = append(rest, make([]byte, size-len(guest)-len(rest)-4)...) // and 4 of its header
 		return append(guest[:len(guest):len(guest)], format.Join([]format.Section{format.NewSection(0, rest)})[8:]...)
 	}
 	file := b.file("guest.wasm", large("hello"))

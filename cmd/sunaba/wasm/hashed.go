@@ -17,14 +17,14 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 )
 
-// A file that is run is known by its digest, and hashing tens of MiB takes longer than the rest of a
-// start. So the cache has notes of the files that were hashed: what the kernel says of a file, and
-// its digest. A note counts as long as the kernel says the same. That is right if each change of
-// the content changes the time of the inode's last change (ctime), which no program can set, to
+// A file that is run is known by its digest, and hashing tens of MiB takes longer than the rest of
+// a start. So the cache has notes of the files that were hashed: what the kernel says of a file,
+// and its digest. A note counts as long as the kernel says the same. That is right if each change
+// of the content changes the time of the inode's last change (ctime), which no program can set, to
 // another one. A file has a note only where that is so:
 //
-//   - On ext4, XFS and Btrfs. On tmpfs a write through a mapping may change no time; overlayfs, FUSE
-//     and network file systems show the times of other files or machines.
+//   - It is on ext4, XFS or Btrfs. On tmpfs a write through a mapping may change no time;
+//     overlayfs, FUSE and network file systems show the times of other files or machines.
 //   - Nobody had it open for writing when its reading started: the kernel gave a lease. Otherwise a
 //     mapping that has changed a page already may change it again, and the time stays.
 //   - Its time had changed before then by more than the step of the kernel's clock: otherwise the
@@ -32,12 +32,12 @@ import (
 //   - Its time has parts of a second: with whole seconds a second write in that second has the same
 //     time, and images of disks that are built reproducibly give all files one time.
 //   - It was the same before and after it was read.
-//   - The machine has not been started anew: after a power cut a time may be older than the content,
-//     and without a battery a clock tells the same times again.
+//   - The machine has not been started anew: after a power cut a time may be older than the
+//     content, and without a battery a clock tells the same times again.
 //   - The notes and their folder belong to the user who runs, and nobody else may write them.
 //
-// Without a note, and in any doubt, the file is hashed. Who can write the disk itself or set the
-// clock can deceive it, who is root and can replace the compiled modules too.
+// Without a note, and in any doubt, the file is hashed. Who writes the disk itself or sets the
+// clock can deceive it: that is root, who can replace the compiled modules too.
 
 // hashedName is the file of the notes in the cache.
 const hashedName = "hashed.json"
@@ -90,7 +90,7 @@ func (n Node) digest(f *os.File) digest.Digest {
 	notes = slices.DeleteFunc(notes, func(h hashed) bool { return h.Boot != id.Boot || h.Device == id.Device && h.Inode == id.Inode })
 	notes = append(notes[max(0, len(notes)-maxHashed+1):], made)
 	if data, err := json.Marshal(notes); err == nil && ours(n.Cache) {
-		_ = durable.Replace(filepath.Join(n.Cache, hashedName), data, 0o600) // without it the next start hashes too
+		_ = durable.Replace(filepath.Join(n.Cache, hashedName), data, 0o600)
 	}
 	return made.Digest
 }
