@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -432,6 +433,52 @@ func TestWasmRunTerminal(t *testing.T) {
 	says("^Cenv:HOME=")
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+	b.checkNothingLeft()
+}
+
+// A large file that was run is not hashed again, and what runs is what the file has now.
+func TestWasmRunOfAChangedFile(t *testing.T) {
+	b := newWasmBench(t)
+	const size = 1 << 20
+	large := func(name string) []byte {
+		guest := cGuest(t, name)
+		rest := append([]byte{4}, "rest"...)
+		rest = append(rest, make([]byte, size-len(guest)-len(rest)-4)...) // and 4 of its header
+		return append(guest[:len(guest):len(guest)], format.Join([]format.Section{format.NewSection(0, rest)})[8:]...)
+	}
+	file := b.file("guest.wasm", large("hello"))
+	info, err := os.Stat(file)
+	if err != nil || info.Size() != size {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	b.call(0, "compile", file)
+	time.Sleep(time.Until(info.ModTime().Add(3 * time.Second))) // from then on it may have a note
+	for range 3 {
+		has(t, first(b.call(0, "run", file, "env:X")), "hello env:X\n")
+	}
+	data := large("probe")
+	for _, change := range []func() error{
+		func() error { return os.WriteFile(file, data, 0o644) },
+		func() error { return os.Rename(b.file("other.wasm", large("hello")), file) },
+		func() error { return os.Rename(b.file("other.wasm", data), file) },
+	} {
+		if err := errors.Join(change(), os.Chtimes(file, info.ModTime(), info.ModTime())); err != nil {
+			t.Fatal(err)
+		}
+		now, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "hello env:X\n"
+		if bytes.Equal(now, data) {
+			want = "env:X=\n"
+		}
+		for range 2 {
+			if out := first(b.call(0, "run", file, "env:X")); out != want {
+				t.Errorf("it says %q, want %q", out, want)
+			}
+		}
 	}
 	b.checkNothingLeft()
 }

@@ -130,50 +130,60 @@ const maxHeaders = 64 << 10
 // ELFInterpreter reads the name of the interpreter that the kernel loads beside an ELF program, ""
 // without one or the kernel refuses the program by itself. head are the first bytes of f.
 func ELFInterpreter(f io.ReaderAt, head []byte) string {
-	if len(head) <= elf.EI_CLASS {
+	found := segments(f, head, func(kind elf.ProgType, _ elf.ProgFlag) bool { return kind == elf.PT_INTERP })
+	if len(found) == 0 || found[0].size < 2 || found[0].size > unix.PathMax {
 		return ""
 	}
-	var at elf.Prog64
-	if elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS32 {
-		var h elf.Header32
-		if _, err := binary.Decode(head, order(head), &h); err != nil {
-			return ""
-		}
-		p := segment(f, order(head), int64(h.Phoff), h.Phentsize, h.Phnum, func(p elf.Prog32) uint32 { return p.Type })
-		at.Off, at.Filesz = uint64(p.Off), uint64(p.Filesz)
-	} else {
-		var h elf.Header64
-		if _, err := binary.Decode(head, order(head), &h); err != nil {
-			return ""
-		}
-		at = segment(f, order(head), int64(h.Phoff), h.Phentsize, h.Phnum, func(p elf.Prog64) uint32 { return p.Type })
-	}
-	if at.Filesz < 2 || at.Filesz > unix.PathMax {
-		return ""
-	}
-	data := make([]byte, at.Filesz)
-	if _, err := f.ReadAt(data, int64(at.Off)); err != nil || data[len(data)-1] != 0 {
+	data := make([]byte, found[0].size)
+	if _, err := f.ReadAt(data, int64(found[0].at)); err != nil || data[len(data)-1] != 0 {
 		return ""
 	}
 	name, _, _ := strings.Cut(string(data), "\x00")
 	return name
 }
 
-// segment returns the segment of an ELF program that holds its interpreter's name, in either class;
-// an empty one without one.
-func segment[P any](f io.ReaderAt, order binary.ByteOrder, at int64, entry, count uint16, kind func(P) uint32) P {
-	var none P
-	if at < 0 || int(entry) != binary.Size(none) || int(count)*int(entry) > maxHeaders {
-		return none
+// extent is a part of a file, in bytes.
+type extent struct{ at, size uint64 }
+
+// segments returns where the wanted segments of an ELF program are in its file, in the order of its
+// headers. head are the first bytes of f.
+func segments(f io.ReaderAt, head []byte, wanted func(elf.ProgType, elf.ProgFlag) bool) (all []extent) {
+	if len(head) <= elf.EI_CLASS {
+		return nil
+	}
+	if elf.Class(head[elf.EI_CLASS]) == elf.ELFCLASS32 {
+		var h elf.Header32
+		if _, err := binary.Decode(head, order(head), &h); err != nil {
+			return nil
+		}
+		for _, p := range programHeaders[elf.Prog32](f, order(head), int64(h.Phoff), h.Phentsize, h.Phnum) {
+			if wanted(elf.ProgType(p.Type), elf.ProgFlag(p.Flags)) {
+				all = append(all, extent{uint64(p.Off), uint64(p.Filesz)})
+			}
+		}
+		return all
+	}
+	var h elf.Header64
+	if _, err := binary.Decode(head, order(head), &h); err != nil {
+		return nil
+	}
+	for _, p := range programHeaders[elf.Prog64](f, order(head), int64(h.Phoff), h.Phentsize, h.Phnum) {
+		if wanted(elf.ProgType(p.Type), elf.ProgFlag(p.Flags)) {
+			all = append(all, extent{p.Off, p.Filesz})
+		}
+	}
+	return all
+}
+
+// programHeaders returns the headers of segments in either class, none if the kernel refuses them.
+func programHeaders[P any](f io.ReaderAt, order binary.ByteOrder, at int64, entry, count uint16) []P {
+	var one P
+	if at < 0 || int(entry) != binary.Size(one) || int(count)*int(entry) > maxHeaders {
+		return nil
 	}
 	all := make([]P, count)
 	if err := binary.Read(io.NewSectionReader(f, at, maxHeaders), order, all); err != nil {
-		return none
+		return nil
 	}
-	for _, p := range all {
-		if elf.ProgType(kind(p)) == elf.PT_INTERP {
-			return p
-		}
-	}
-	return none
+	return all
 }

@@ -2,8 +2,12 @@ package binfmt
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"runtime/debug"
 
@@ -27,32 +31,70 @@ const maxGoProgram = 256 << 20
 
 // GoModules says which modules a Go program of Linux was built of. The standard library's
 // debug/buildinfo says it of programs of any system, for which it links the readers of all their
-// formats: 300 KB.
+// formats: 300 KB. Only the program's writable segments are read, where the linker puts the header:
+// they are a small part of the file. A program for any address may have two.
 //
 // # Errors
 //
 // ErrNotFound where the program does not tell.
 func GoModules(file string) (*debug.BuildInfo, error) {
-	if info, err := os.Stat(file); err != nil || info.Size() > maxGoProgram {
-		return nil, fmt.Errorf("read build of %q: it has no proper size: %w", file, errdefs.ErrNotFound)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
+	f, err := os.Open(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read build: %w: %w", err, errdefs.ErrNotFound)
+	case err != nil:
 		return nil, fmt.Errorf("read build: %w", err)
 	}
-	for at := 0; ; at += goBuildAlign {
+	defer f.Close()
+	head := make([]byte, binary.Size(elf.Header64{}))
+	if n, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("read build: %w", err)
+	} else if !bytes.HasPrefix(head[:n], []byte(elf.ELFMAG)) {
+		return nil, fmt.Errorf("read build of %q: it is no program: %w", file, errdefs.ErrNotFound)
+	}
+	for _, part := range segments(f, head, func(kind elf.ProgType, flags elf.ProgFlag) bool { return kind == elf.PT_LOAD && flags&elf.PF_W != 0 }) {
+		data, err := readPart(f, part)
+		if err != nil {
+			return nil, fmt.Errorf("read build of %q: %w", file, err)
+		}
+		if info, ok := findGoBuild(data); ok {
+			return info, nil
+		}
+	}
+	return nil, fmt.Errorf("read build of %q: it does not tell: %w", file, errdefs.ErrNotFound)
+}
+
+// readPart reads a segment from the last aligned address before it.
+func readPart(f *os.File, part extent) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if length := uint64(info.Size()); length > maxGoProgram || part.at > length || part.size > length-part.at {
+		return nil, fmt.Errorf("it has no proper size: %w", errdefs.ErrNotFound)
+	}
+	before := part.at % goBuildAlign // in memory a segment has the same place in its page
+	data := make([]byte, before+part.size)
+	_, err = f.ReadAt(data, int64(part.at-before))
+	return data, err
+}
+
+// findGoBuild reads the first header in aligned data that tells.
+func findGoBuild(data []byte) (*debug.BuildInfo, bool) {
+	for at := 0; at < len(data); at += goBuildAlign {
 		next := bytes.Index(data[at:], []byte(goBuildMagic))
 		if next < 0 {
-			return nil, fmt.Errorf("read build of %q: it does not tell: %w", file, errdefs.ErrNotFound)
+			return nil, false
 		}
 		if at += next; at%goBuildAlign != 0 { // a constant of a program that reads such headers
 			at -= at % goBuildAlign
 			continue
 		}
 		if info, ok := goBuild(data[at:]); ok {
-			return info, nil
+			return info, true
 		}
 	}
+	return nil, false
 }
 
 // goBuild reads what starts with the magic.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // removed stands in the place of what is not shown.
@@ -74,9 +75,12 @@ func words(list string) map[string]bool {
 	return set
 }
 
+// Compiled when they are needed: every start of the program would spend more than a millisecond.
 var (
-	plain   = regexp.MustCompile(`^[A-Za-z0-9._/:+*%{}\[\]-]{0,512}(@sha256:[0-9a-f]{64})?$`)
-	hostRef = regexp.MustCompile(`^[A-Za-z0-9.:\[\]_-]{1,253}$`)
+	plain = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9._/:+*%{}\[\]-]{0,512}(@sha256:[0-9a-f]{64})?$`)
+	})
+	hostRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9.:\[\]_-]{1,253}$`) })
 )
 
 // redactor removes from documents what may be secret, and remembers it, so that it is removed from
@@ -139,7 +143,7 @@ func (r *redactor) member(v map[string]any, k, parent string, known bool, depth 
 }
 
 func (r *redactor) key(k string) string {
-	if strings.Contains(k, "://") || !plain.MatchString(k) {
+	if strings.Contains(k, "://") || !plain().MatchString(k) {
 		return fmt.Sprint(r.scalar(k, true))
 	}
 	return k
@@ -153,7 +157,7 @@ func (r *redactor) scalar(v any, known bool) any {
 		return ""
 	case known && strings.Contains(text, "://"):
 		return r.url(text)
-	case known && plain.MatchString(text):
+	case known && plain().MatchString(text):
 		r.secrets.show(text)
 		return v
 	}
@@ -165,7 +169,7 @@ func (r *redactor) scalar(v any, known bool) any {
 // url returns scheme and host of a URL.
 func (r *redactor) url(text string) string {
 	u, err := url.Parse(text)
-	if err != nil || !hostRef.MatchString(u.Host) || !plain.MatchString(u.Scheme) {
+	if err != nil || !hostRef().MatchString(u.Host) || !plain().MatchString(u.Scheme) {
 		r.secrets.add(text)
 		r.removed++
 		return removed

@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
 // Node is what a module is compiled and run with.
@@ -41,7 +42,7 @@ func (n Node) Check() error {
 	if err != nil || !ok {
 		return nil // stripped of what would tell
 	}
-	return checkEngines(n.Shim, engineVersion(own), engineVersion(theirs))
+	return checkEngines(n.Shim, wazeroversion.In(own), wazeroversion.In(theirs))
 }
 
 // checkEngines compares two versions, each "" if it is not told.
@@ -50,16 +51,6 @@ func checkEngines(shim, own, theirs string) error {
 		return nil
 	}
 	return fmt.Errorf("shim %q has the engine wazero %s, this program knows %s: install both of one release: %w", shim, theirs, own, errdefs.ErrFailedPrecondition)
-}
-
-// engineVersion is the version of the engine in a program, "" if it does not tell.
-func engineVersion(info *debug.BuildInfo) string {
-	for _, dep := range info.Deps {
-		if dep.Path == "github.com/tetratelabs/wazero" {
-			return dep.Version
-		}
-	}
-	return ""
 }
 
 // Inspect says all that is known of a module. Unless sectionsOnly, what compiling it shows is part

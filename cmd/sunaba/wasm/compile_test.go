@@ -3,10 +3,13 @@ package wasm
 import (
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
 )
 
 func TestCheckOfShims(t *testing.T) {
@@ -35,5 +38,12 @@ func TestCheckEngines(t *testing.T) {
 		if c.fits && err != nil || !c.fits && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), c.theirs)) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+	stock := debug.Module{Path: wazeroversion.Path, Version: "v1.12.0"}
+	fork := stock
+	fork.Replace = &debug.Module{Path: "../wazero", Version: "(devel)"}
+	in := func(m *debug.Module) string { return wazeroversion.In(&debug.BuildInfo{Deps: []*debug.Module{m}}) }
+	if err := checkEngines("/usr/bin/shim", in(&stock), in(&fork)); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("a fork with the same number: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/reaper"
@@ -80,18 +81,29 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 	if err := sweep(); err != nil {
 		return exitStart, err
 	}
-	var size int64
-	if info, err := os.Stat(o.File); err == nil { // the engine says what is wrong with it
-		size = info.Size()
-	}
-	told := tellCompiling(o.Notes, o.Name, size, tellTimes())
-	c, err := e.Create(ctx, bundle, shim.IO{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, shim.Options{})
-	told()
+	c, err := n.create(ctx, e, bundle, o)
 	if err != nil {
 		return unstarted(ctx, signals), err
 	}
 	code, err = o.attend(c, signals)
 	return code, errors.Join(err, c.Delete(context.WithoutCancel(ctx)))
+}
+
+// create makes the container, and says so while it takes long.
+func (n Node) create(ctx context.Context, e *engine.Engine, b *shim.Bundle, o RunOptions) (shim.Container, error) {
+	var size int64
+	file, err := regular.Open(o.File)
+	if err == nil { // otherwise the engine says what is wrong with it
+		defer file.Close()
+		if info, err := file.Stat(); err == nil {
+			size = info.Size()
+		}
+		if digest := n.digest(file); digest != "" { // of what is open, whatever has its name by now
+			b.Facts.Module = annotation.Module{Path: fmt.Sprintf("/proc/self/fd/%d", file.Fd()), Digest: digest.String()}
+		}
+	}
+	defer tellCompiling(o.Notes, o.Name, size, tellTimes())()
+	return e.Create(ctx, b, shim.IO{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, shim.Options{})
 }
 
 // unstarted is the exit code when there is no guest: that of a signal if it was the reason.

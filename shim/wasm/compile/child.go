@@ -19,21 +19,22 @@ const (
 	childOut    = 4 // the directory that becomes its root and receives the entry
 )
 
-// childFlag is the only argument of a child, with the steps to skip as a number, and its limits.
+// childFlag is the only argument of a child, with the steps to skip as a number, its limits, and
+// the engine that the entry is for.
 const childFlag = "-child="
 
 // childArgs returns the arguments of a child.
 func childArgs(skip Steps, l limits) []string {
-	return []string{"compile", fmt.Sprintf("%s%d,%d,%d", childFlag, skip, l.seconds, l.data)}
+	return []string{"compile", fmt.Sprintf("%s%d,%d,%d,%s", childFlag, skip, l.seconds, l.data, told())}
 }
 
-// asChild says whether the arguments of the compile face make it a child.
-func asChild(args []string) (skip Steps, l limits, ok bool) {
+// asChild says whether the arguments of the compile face make it a child, and for which engine.
+func asChild(args []string) (skip Steps, l limits, made string, ok bool) {
 	if len(args) != 1 || !strings.HasPrefix(args[0], childFlag) {
-		return 0, l, false
+		return 0, l, "", false
 	}
-	_, err := fmt.Sscanf(args[0], childFlag+"%d,%d,%d", &skip, &l.seconds, &l.data)
-	return skip, l, err == nil
+	_, err := fmt.Sscanf(args[0], childFlag+"%d,%d,%d,%s", &skip, &l.seconds, &l.data, &made)
+	return skip, l, made, err == nil
 }
 
 // exitExhausted is the child's exit code when it ran out of memory: the Go runtime's own.

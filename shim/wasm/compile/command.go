@@ -17,7 +17,11 @@ import (
 
 // Main runs the compile face with the arguments after its name and returns the process's exit code.
 func Main(args []string) int {
-	if skip, l, ok := asChild(args); ok {
+	if skip, l, made, ok := asChild(args); ok {
+		if err := checkEngine(made); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return child(skip, l, compileInto)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -124,7 +124,7 @@ func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) 
 	}
 	defer module.Close()
 	if digest == "" {
-		if digest, err = digestOf(module); err != nil {
+		if digest, err = Digest(module); err != nil {
 			return Entry{}, fmt.Errorf("read module %q: %w", path, err)
 		}
 	}
@@ -241,8 +241,12 @@ func checkDigest(digest string) error {
 	return nil
 }
 
-// digestOf reads r to its end.
-func digestOf(r io.Reader) (string, error) {
+// Digest reads a module to its end.
+//
+// # Errors
+//
+// ErrInvalidArgument for one that is too large.
+func Digest(r io.Reader) (string, error) {
 	h := sha256.New()
 	// The bare reader and writer keep io.CopyBuffer from making a buffer of its own.
 	n, err := io.CopyBuffer(struct{ io.Writer }{h}, io.LimitReader(r, maxModule+1), make([]byte, readSize))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/cpu"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
@@ -26,6 +27,27 @@ var engine = sync.OnceValue(func() string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:6])
 })
+
+// untold stands for the engine of a program that does not tell what it was built of: a test.
+const untold = "-"
+
+// told is the engine's name for another program.
+func told() string {
+	if wazeroversion.Linked() == wazeroversion.Unknown {
+		return untold
+	}
+	return engine()
+}
+
+// checkEngine returns nil if this program makes entries for the engine that another program told,
+// or one of both does not tell.
+func checkEngine(name string) error {
+	if own := told(); own != untold && name != untold && name != own {
+		return fmt.Errorf("this program has the engine %s, and the one that started it has %s: install both of one release: %w",
+			own, name, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
 
 // entryDir is where the entry of a module, made without the skipped steps, is for this engine.
 func entryDir(cacheDir, digest string, skip Steps) string {

@@ -76,7 +76,7 @@ func copyModule(module *os.File, path, digest string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := digestOf(io.TeeReader(module, f))
+	got, err := Digest(io.TeeReader(module, f))
 	if err == nil && got != digest {
 		err = fmt.Errorf("module has digest %s, not %s: %w", got, digest, errdefs.ErrInvalidArgument)
 	}

@@ -28,7 +28,7 @@ func asTaken(args []string) (code int, ok bool) {
 	if filepath.Base(args[0]) != takenName || len(args) < 3 {
 		return 0, false
 	}
-	skip, l, ok := asChild(args[2:])
+	skip, l, _, ok := asChild(args[2:])
 	if !ok {
 		return 0, false
 	}

@@ -81,3 +81,26 @@ func TestAnotherWazero(t *testing.T) {
 		t.Errorf("linking says %q, %v", out, err)
 	}
 }
+
+// A program makes no entry for another engine than its own: it would have that one's name.
+func TestChildOfAnotherEngine(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "compiler")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", program, "./testdata/compiler")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	module := writeModule(t, []byte("\x00asm\x01\x00\x00\x00"+ // _start, which does nothing
+		"\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b"))
+	if _, err := Ensure(t.Context(), Options{CacheDir: t.TempDir(), Self: program}, module, ""); err != nil {
+		t.Fatalf("asked by a program that does not tell: %v", err)
+	}
+	other := func(cmd *exec.Cmd) (func() int, error) {
+		cmd.Args[2] = strings.TrimSuffix(cmd.Args[2], untold) + "0123456789ab"
+		return startPlain(cmd)
+	}
+	_, err := Ensure(t.Context(), Options{CacheDir: t.TempDir(), Self: program, Start: other}, module, "")
+	if err == nil || !strings.Contains(err.Error(), "install both of one release") {
+		t.Errorf("asked for another engine: %v", err)
+	}
+}

@@ -8,6 +8,7 @@
 package wazeroversion
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -32,11 +33,19 @@ const (
 // project is this project's module path.
 const project = "github.com/sunaba-project/sunaba"
 
-// unknown stands for the version in a binary that does not tell.
-const unknown = "unknown"
+// Unknown stands for the version in a binary that does not tell.
+const Unknown = "unknown"
 
 // Linked returns the whole version: version and checksum, or what takes the module's place.
 func Linked() string { return linked(debug.ReadBuildInfo()) }
+
+// In returns the whole version of wazero in the binary that info tells of, "" if it does not tell.
+func In(info *debug.BuildInfo) string {
+	if m := find(info, info != nil); m != nil {
+		return whole(m)
+	}
+	return ""
+}
 
 // Check returns nil if this binary is linked with the checked version.
 //
@@ -46,10 +55,10 @@ func Linked() string { return linked(debug.ReadBuildInfo()) }
 func Check() error { return check(debug.ReadBuildInfo()) }
 
 func linked(info *debug.BuildInfo, told bool) string {
-	if m := find(info, told); m != nil {
-		return whole(m)
+	if !told {
+		info = nil
 	}
-	return unknown
+	return cmp.Or(In(info), Unknown)
 }
 
 func check(info *debug.BuildInfo, told bool) error {

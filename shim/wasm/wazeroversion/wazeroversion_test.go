@@ -52,10 +52,10 @@ func TestOnlyTheCheckedVersionPasses(t *testing.T) {
 			false, Checked + " " + checkedSum + " => ../wazero (devel)"},
 		{"another module in its place", with(debug.Module{Version: Checked, Replace: &debug.Module{Path: "example.org/fork", Version: Checked, Sum: checkedSum}}),
 			false, Checked + " => example.org/fork " + Checked + " " + checkedSum},
-		{"no versions at all", &debug.BuildInfo{Path: "example.org/shim"}, false, unknown},
-		{"a test of this project", &debug.BuildInfo{Path: project + "/shim.test", Main: debug.Module{Path: project}}, true, unknown},
-		{"a test of another project", &debug.BuildInfo{Path: "example.org/shim.test", Main: debug.Module{Path: "example.org"}}, false, unknown},
-		{"a program of this project", &debug.BuildInfo{Path: project + "/cmd/sunaba", Main: debug.Module{Path: project}}, false, unknown},
+		{"no versions at all", &debug.BuildInfo{Path: "example.org/shim"}, false, Unknown},
+		{"a test of this project", &debug.BuildInfo{Path: project + "/shim.test", Main: debug.Module{Path: project}}, true, Unknown},
+		{"a test of another project", &debug.BuildInfo{Path: "example.org/shim.test", Main: debug.Module{Path: "example.org"}}, false, Unknown},
+		{"a program of this project", &debug.BuildInfo{Path: project + "/cmd/sunaba", Main: debug.Module{Path: project}}, false, Unknown},
 	} {
 		err := check(c.info, true)
 		if (err == nil) != c.want {
@@ -68,7 +68,7 @@ func TestOnlyTheCheckedVersionPasses(t *testing.T) {
 			t.Errorf("%s: version %q, want %q", c.what, got, c.whole)
 		}
 	}
-	if err := check(nil, false); err == nil || linked(nil, false) != unknown {
+	if err := check(nil, false); err == nil || linked(nil, false) != Unknown {
 		t.Errorf("a binary without build information passes: %v", err)
 	}
 	if err := Check(); err != nil {

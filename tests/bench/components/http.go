@@ -33,11 +33,35 @@ const (
 // http compares a C component that answers each request with a new instance, here and by `wasmtime
 // serve`: requests per second, what the slowest hundredth takes, and memory at rest.
 func (b *bench) http(ctx context.Context) error {
-	component, compiled := filepath.Join(b.dir, "web.wasm"), filepath.Join(b.dir, "web.cwasm")
+	component := filepath.Join(b.dir, "web.wasm")
 	if err := b.tools.FromPlainC(ctx, components.Proxy, "tests/components/testdata/web.c", component); err != nil {
 		return err
 	}
-	if out, err := exec.CommandContext(ctx, b.tools.Wasmtime(), "compile", "-o", compiled, component).CombinedOutput(); err != nil {
+	return b.serve(ctx, "HTTP", component)
+}
+
+// service is http for a service of WASI 0.3, which answers a request with its first part before it
+// has returned. wasmtime makes an instance for each request too, as it does by itself for 0.2.
+func (b *bench) service(ctx context.Context) error {
+	component := filepath.Join(b.dir, "service.wasm")
+	if err := b.tools.FromText(ctx, "shim/wasm/serve/testdata/service.wat", component); err != nil {
+		return err
+	}
+	return b.serve(ctx, "HTTP of 0.3", component, "-W", "component-model-async", "-W", "component-model-more-async-builtins", "-S", "p3",
+		"--max-instance-reuse-count", "1")
+}
+
+// serve asks a component here and under wasmtime with the options that it needs there. what starts
+// the names of the lines.
+func (b *bench) serve(ctx context.Context, what, component string, options ...string) error {
+	compiled := component[:len(component)-len(filepath.Ext(component))] + ".cwasm"
+	compile := []string{"compile", "-o", compiled}
+	for i := 0; i+1 < len(options); i += 2 {
+		if options[i] == "-W" {
+			compile = append(compile, options[i], options[i+1])
+		}
+	}
+	if out, err := exec.CommandContext(ctx, b.tools.Wasmtime(), append(compile, component)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("compile with wasmtime: %w\n%s", err, out)
 	}
 	// The first of each kind is asked, the others only rest beside it: they share what servers
@@ -50,7 +74,7 @@ func (b *bench) http(ctx context.Context) error {
 		}
 		ours := b.ours(component)
 		ours = slices.Insert(ours, len(ours)-1, "--listen", ports[0])
-		theirs := []string{b.tools.Wasmtime(), "serve", "--allow-precompiled", "--addr", ports[1], compiled}
+		theirs := slices.Concat([]string{b.tools.Wasmtime(), "serve", "--allow-precompiled"}, options, []string{"--addr", ports[1], compiled})
 		for i, command := range [][]string{ours, theirs} {
 			s := &webServer{address: ports[i], command: command}
 			if err := s.start(ctx); err != nil {
@@ -73,8 +97,8 @@ func (b *bench) http(ctx context.Context) error {
 				}
 			}
 		}
-		b.against(fmt.Sprintf("HTTP, an instance for each request, %d connections: requests/s, beside wasmtime serve", clients), "%.0f", rates, 1, true)
-		b.against(fmt.Sprintf("HTTP, %d connections: slowest hundredth, ms", clients), "%.2f", slow, 1.2, false)
+		b.against(fmt.Sprintf("%s, an instance for each request, %d connections: requests/s, beside wasmtime serve", what, clients), "%.0f", rates, 1, true)
+		b.against(fmt.Sprintf("%s, %d connections: slowest hundredth, ms", what, clients), "%.2f", slow, 1.2, false)
 	}
 	time.Sleep(quiet)
 	var memory [2][]float64
@@ -88,7 +112,7 @@ func (b *bench) http(ctx context.Context) error {
 		}
 	}
 	ours, theirs := measure.SpreadOf(memory[0]), measure.SpreadOf(memory[1])
-	b.table.Add(fmt.Sprintf("HTTP component at rest among %d: PSS, MiB, beside wasmtime serve", atRest), ours.Text("%.2f"), theirs.Text("%.2f"),
+	b.table.Add(fmt.Sprintf("%s, at rest among %d: PSS, MiB, beside wasmtime serve", what, atRest), ours.Text("%.2f"), theirs.Text("%.2f"),
 		fmt.Sprintf("%.2f", ours.Median/theirs.Median), "≤ 3", ours.Median <= 3)
 	b.table.Add("the one that was asked", fmt.Sprintf("%.2f", memory[0][0]), fmt.Sprintf("%.2f", memory[1][0]), "", "", true)
 	return nil

@@ -1,6 +1,7 @@
 // Command components measures components of WASI 0.2: how long one takes to start beside the module
 // that it was made of, how long lowering takes, how long CPython takes to start beside wasmtime,
-// and how one answers HTTP requests beside `wasmtime serve`. `make bench-components` runs it.
+// and how one of 0.2 and one of 0.3 answer HTTP requests beside `wasmtime serve`. `make
+// bench-components` runs it.
 package main
 
 import (
@@ -40,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	b := &bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
 	flags.IntVar(&b.rounds, "rounds", 30, "of what is done one after another; HTTP is asked in a third as many")
-	flags.StringVar(&b.only, "only", "", "parts to run: starts, python, http, with commas between them; all when empty")
+	flags.StringVar(&b.only, "only", "", "parts to run: starts, python, http, service, with commas between them; all when empty")
 	return commandline.Run("bench", flags, args[1:], stderr, b.run)
 }
 
@@ -55,7 +56,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"starts", b.starts}, {"python", b.python}, {"http", b.http}} {
+	}{{"starts", b.starts}, {"python", b.python}, {"http", b.http}, {"service", b.service}} {
 		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), part.name) {
 			continue
 		}
