@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/regular"
 )
@@ -24,9 +26,21 @@ const (
 	maxLines = 8 << 20
 )
 
-// Version is the version of the record layout this build writes. A record of a newer version is not
-// understood and is treated as damaged.
+// Version is the version of the record layout that this build writes.
 const Version = 1
+
+// newerFormat is the error of a record that a newer release wrote.
+type newerFormat struct {
+	file   string
+	format int
+}
+
+func (e newerFormat) Error() string {
+	return fmt.Sprintf("record %q is of format %d, which a newer release of sunaba wrote, and this one reads formats up to %d: "+
+		"start the newer release, and remove the pods with it before you go back to this one", e.file, e.format, Version)
+}
+
+func (newerFormat) Unwrap() error { return errdefs.ErrFailedPrecondition }
 
 // envelope is a line of a file.
 type envelope struct {
@@ -45,49 +59,73 @@ var errUnfinished = errors.New("its first write was cut short")
 
 // version is the newest version of a record that can be read.
 type version[R any] struct {
+	id   string
 	rec  R
 	size int   // of the file; 0 if nothing may be added to it
-	lost error // what is wrong with a newer line that was whole
+	lost error // what is wrong with a newer line that was whole, and which line is used
+	err  error // why there is none
 }
 
-func (s *Store[R]) load(id string) (version[R], error) {
+// load reads a record.
+func (s *Store[R]) load(id string) version[R] {
+	v := version[R]{id: id}
 	data, err := regular.Read(s.path(id), maxRecord)
 	if err != nil {
-		return version[R]{}, fmt.Errorf("read record %q: %w", id, err)
+		v.err = fmt.Errorf("read record %q: %w", id, err)
+		return v
 	}
+	lines := bytes.Count(data, []byte("\n"))
+	n, damaged := lines, 0
 	var lost error
 	for line := range durable.NewestFirst(data) {
 		rec, err := s.decode(id, line)
+		if errdefs.IsFailedPrecondition(err) {
+			v.err = err
+			return v
+		}
 		if err != nil {
-			lost = cmp.Or(lost, err)
+			if lost == nil {
+				lost, damaged = err, n
+			}
+			n--
 			continue
 		}
 		if u, ok := any(rec).(interface{ Unfinished() bool }); ok && lost != nil && u.Unfinished() {
 			break // it was finished, perhaps, and is not to be undone without a trace
 		}
-		v := version[R]{rec: rec, lost: lost}
-		if lost == nil && data[len(data)-1] == '\n' {
+		v.rec = rec
+		if lost != nil {
+			v.lost = fmt.Errorf("line %d of %d is damaged, line %d is used: %w", damaged, lines, n, lost)
+		} else if data[len(data)-1] == '\n' {
 			v.size = len(data)
 		}
-		return v, nil
+		return v
 	}
-	rec, err := s.decode(id, data) // an earlier release wrote no newline
-	if err != nil && lost == nil && cutShort(data) {
-		err = errUnfinished
-	} else if err != nil {
-		err = cmp.Or(lost, err)
+	v.rec, v.err = s.decode(id, data) // an earlier release wrote no newline
+	if v.err != nil && lost == nil && cutShort(data) {
+		v.err = errUnfinished
+	} else if v.err != nil {
+		v.err = cmp.Or(lost, v.err)
 	}
-	return version[R]{rec: rec}, err
+	return v
 }
 
+// decode reads a line.
+//
+// # Errors
+//
+// ErrFailedPrecondition if it is of a newer format.
 func (s *Store[R]) decode(id string, line []byte) (R, error) {
 	var rec R
 	var env envelope
 	if err := json.Unmarshal(line, &env); err != nil {
 		return rec, fmt.Errorf("parse record %q: %w", id, err)
 	}
-	if env.Version < 1 || env.Version > Version {
-		return rec, fmt.Errorf("parse record %q: version %d is not known here (newest known: %d)", id, env.Version, Version)
+	switch {
+	case env.Version > Version:
+		return rec, newerFormat{s.path(id), env.Version}
+	case env.Version < 1:
+		return rec, fmt.Errorf("parse record %q: no format is numbered %d", id, env.Version)
 	}
 	if err := json.Unmarshal(env.Record, &rec); err != nil {
 		return rec, fmt.Errorf("parse record %q: %w", id, err)
