@@ -63,7 +63,7 @@ type version[R any] struct {
 	rec  R
 	size int   // of the file; 0 if nothing may be added to it
 	lost error // what is wrong with a newer line that was whole, and which line is used
-	err  error // why there is none
+	err  error // why no version can be read
 }
 
 // load reads a record.
