@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -107,4 +108,37 @@ func (p *pod) state() runtime.PodSandboxState {
 	answer, err := p.PodSandboxStatus(p.within(node.Patience), &runtime.PodSandboxStatusRequest{PodSandboxId: p.id})
 	p.check(err)
 	return answer.GetStatus().GetState()
+}
+
+// A container that was being made when the root turned read-only, and of which something is left
+// for that, goes with its pod.
+func TestUnfinishedContainerGoesWithItsPod(t *testing.T) {
+	n := start(t)
+	n.pull(world.busybox)
+	p := n.run("runc")
+	for try := 0; !strings.Contains(n.DaemonLog(), "failed to undo container"); try++ {
+		if try == 1000 {
+			t.Fatal("the root was never read-only in the middle of a creation")
+		}
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = p.tryCreate(idle("runc"))
+		}()
+		time.Sleep(time.Duration(try%12) * time.Millisecond)
+		writable := disk.Cover(t, n.Root)
+		<-answered
+		writable()
+	}
+	p.remove()
+	n.check(n.Sound())
+	n.restart()
+}
+
+// restart kills the daemon and starts it again: that removes what it could not while the root was
+// read-only.
+func (n *target) restart() {
+	n.t.Helper()
+	n.check(n.SignalDaemon(syscall.SIGKILL))
+	n.check(n.StartDaemon(n.within(node.Patience)))
 }
