@@ -38,12 +38,14 @@ func TestFileSystemTurnsReadOnly(t *testing.T) {
 	n.pull(world.guest)
 	type running struct {
 		*pod
-		killed, stays *container
+		killed, stays, created *container
 	}
 	var pods []running
 	for _, handler := range []string{"runc", "wasm"} {
 		p := n.run(handler)
-		pods = append(pods, running{p, p.start(idle(handler)), p.start(idle(handler))})
+		created, err := p.tryCreate(idle(handler))
+		n.check(err)
+		pods = append(pods, running{p, p.start(idle(handler)), p.start(idle(handler)), created})
 	}
 	orphan := n.run("runc-own")
 	if err := image.Abort(); err != nil {
@@ -62,6 +64,8 @@ func TestFileSystemTurnsReadOnly(t *testing.T) {
 			t.Errorf("a container that was killed ended with %d, %s", s.GetExitCode(), s.GetReason())
 		}
 		p.stays.process()
+		_, err := n.StartContainer(n.within(node.Patience), &runtime.StartContainerRequest{ContainerId: p.created.id})
+		n.refused(err, codes.FailedPrecondition, says)
 	}
 	n.check(unix.Kill(orphan.shimPID(), unix.SIGKILL))
 	if !node.Within(node.Patience, func() bool { return orphan.state() == runtime.PodSandboxState_SANDBOX_NOTREADY }) {

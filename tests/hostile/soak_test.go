@@ -175,7 +175,7 @@ func (f *faults) rest() {
 	f.mu.Unlock()
 	f.check(f.Sound())
 	f.imagesAreSound()
-	f.check(space.Empty(f.Logs)) // they are the client's
+	f.check(space.Empty(f.Logs))            // they are the client's
 	left, err := f.Left(durable.Unfinished) // the next start removes what could not be while the root was read-only
 	f.check(err)
 	if len(left) > 0 {
