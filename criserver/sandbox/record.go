@@ -43,8 +43,8 @@ func (r *record) setNetwork(n state.Network) error {
 }
 
 // end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. That is not
-// synced: a power cut ends a sandbox too. If the disk refuses, the phase changes in memory only, and
-// unwritten is the disk's error.
+// synced: a power cut ends a sandbox too. If the disk refuses, the phase changes in memory only,
+// and unwritten is the disk's error.
 func (r *record) end(phase state.Phase) (unwritten, err error) {
 	set := func(rec state.Sandbox) (state.Sandbox, error) {
 		if rec.Phase == state.Stopped {

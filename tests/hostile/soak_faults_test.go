@@ -89,8 +89,8 @@ func (s *storm) writing(handler string, many bool) *runtime.ContainerConfig {
 	return config
 }
 
-// readLines wants all lines of a container that has written all, in their order. The log of one that
-// has written very many is removed.
+// readLines wants all lines of a container that has written all, in their order. The log of one
+// that has written very many is removed.
 func (f *faults) readLines(s *runtime.ContainerStatus, w writes) {
 	data, err := os.ReadFile(s.GetLogPath())
 	f.check(err)

@@ -70,7 +70,7 @@ type faults struct {
 	count    map[string]int
 	full     [][2]int64      // from when until when the disk was, in ns since 1970
 	judged   map[string]bool // containers, by id
-	complete map[string]int  // containers that have written all of their lines, by the name of their kind
+	complete map[string]int  // containers that have written all of their lines, by kind
 	deck     []func()        // the faults that come next
 	proxy    *registry.Proxy // before the registry of the storm's own images
 	server   string          // image of a guest that answers connections
@@ -175,8 +175,9 @@ func (f *faults) rest() {
 	f.mu.Unlock()
 	f.check(f.Sound())
 	f.imagesAreSound()
-	f.check(space.Empty(f.Logs))            // they are the client's
-	left, err := f.Left(durable.Unfinished) // the next start removes what could not be while the root was read-only
+	f.check(space.Empty(f.Logs)) // they are the client's
+	// The next start removes those, of writes that failed while the root was read-only.
+	left, err := f.Left(durable.Unfinished)
 	f.check(err)
 	if len(left) > 0 {
 		f.t.Errorf("left over:\n%s", strings.Join(left, "\n"))
