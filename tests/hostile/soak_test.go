@@ -27,7 +27,7 @@ import (
 	"github.com/sunaba-project/sunaba/tests/registry"
 )
 
-var hours = flag.Float64("hours", 0.01, "how long TestHoursOfFaults lasts")
+var hours = flag.Float64("hours", 0.005, "how long TestHoursOfFaults lasts")
 
 // turn is how long faults last before a node comes to rest and is looked at.
 const turn = 10 * time.Minute
