@@ -116,9 +116,12 @@ func look(ctx context.Context, o Options) (Result, error) {
 	for id := range after.ids() {
 		j.known[id] = true
 	}
-	for _, part := range []func(){
-		j.files, j.sandboxes, j.containers, j.folders, j.processes, j.shims, j.mounts, j.cgroups, j.network, j.roots, j.modules,
-	} {
+	j.files()
+	parts := []func(){j.sandboxes, j.containers, j.folders, j.processes, j.shims, j.mounts, j.cgroups, j.network, j.roots, j.modules}
+	if len(after.sandboxes.Newer)+len(after.containers.Newer) > 0 {
+		parts = nil // what they own is not known
+	}
+	for _, part := range parts {
 		part()
 	}
 	slices.SortFunc(j.findings, func(a, b Finding) int { return strings.Compare(a.key(), b.key()) })

@@ -54,22 +54,28 @@ func containerName(rec state.Container) string {
 
 // files looks at the records themselves.
 func (j *judge) files() {
-	for dir, damaged := range map[string]map[string]string{
-		j.o.sandboxRecords(): j.records.sandboxes.Damaged, j.o.containerRecords(): j.records.containers.Damaged,
-	} {
-		for name, why := range damaged {
-			j.add("file "+filepath.Join(dir, name), "look at it, then delete it: what it was about is not known any more", nil, "a damaged record: %s", why)
-		}
+	lookAt(j, j.o.sandboxRecords(), j.records.sandboxes, "crictl rmp -f")
+	lookAt(j, j.o.containerRecords(), j.records.containers, "crictl rm -f")
+}
+
+// lookAt looks at the records in a folder. remove is the command that removes what one is about.
+func lookAt[R any](j *judge, dir string, l state.Listing[R], remove string) {
+	for name, why := range l.Damaged {
+		j.add("file "+filepath.Join(dir, name), "look at it, then delete it: what it was about is not known any more", nil, "a damaged record: %s", why)
+	}
+	for name, format := range l.Newer {
+		j.add("file "+filepath.Join(dir, name), "start the newer release, and remove the pods with it before you go back to this one", nil,
+			"a record of format %d, which a newer release wrote: no server of this release starts, which reads formats up to %d, and nothing else was checked", format, state.Version)
+	}
+	for id, why := range l.Older {
+		j.add("file "+filepath.Join(dir, id+".json"), "compare what crictl shows of it with what runs, and remove it where that differs ("+remove+" "+id+"); its next change replaces the file", nil,
+			"the newest version of a record is damaged: %s", why)
 	}
 	if j.o.Served {
 		return // a write may be in progress
 	}
-	for dir, names := range map[string][]string{
-		j.o.sandboxRecords(): j.records.sandboxes.Unfinished, j.o.containerRecords(): j.records.containers.Unfinished,
-	} {
-		for _, name := range names {
-			j.add("file "+filepath.Join(dir, name), j.tidy(), nil, "the remains of a write that was cut short")
-		}
+	for _, name := range l.Unfinished {
+		j.add("file "+filepath.Join(dir, name), j.tidy(), nil, "the remains of a write that was cut short")
 	}
 }
 

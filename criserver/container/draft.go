@@ -139,6 +139,8 @@ func (d *Draft) undo(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	if err := errors.Join(d.manager.forget(ctx, d.container, d.rec), d.manager.records.Settle()); err != nil {
-		d.manager.o.Logger.Error("failed to undo container", "container", d.rec.ID, "error", err)
+		d.manager.o.Logger.Error("failed to undo container, it is removed with its pod", "container", d.rec.ID, "error", err)
+		// What it has is found then by its record.
+		_, _ = d.manager.records.Amend(d.rec.ID, func(state.Container) (state.Container, error) { return d.rec, nil })
 	}
 }

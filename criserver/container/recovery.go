@@ -65,6 +65,8 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 		if err := a.forget(ctx, c, rec); err != nil {
 			c.log.Error("failed to remove unfinished container", "error", err)
 		}
+	case rec.Phase == state.Exited:
+		a.exited(ctx, c, found)
 	case found == sandbox.Living:
 		a.living(ctx, c, rec)
 		a.update(ctx, c)
@@ -78,6 +80,29 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 	}
 	if now, err := a.records.Get(rec.ID); err == nil && now.Phase == state.Exited {
 		c.over()
+	}
+}
+
+// exited is for containers whose end is on record. Where the shim has no task of one any more, the
+// end was durable; else the server may have died before it was.
+func (a adoption) exited(ctx context.Context, c *Container, found sandbox.Found) {
+	if a.rebooted {
+		return // what was read is on the disk
+	}
+	var err error
+	shim := a.sandbox.Shim()
+	if found == sandbox.Living {
+		_, err = shim.State(ctx, c.ID, "")
+	}
+	if errdefs.IsNotFound(err) {
+		return
+	}
+	if err := a.records.Sync(c.ID); err != nil {
+		c.log.Error("failed to make the end of a container durable", "error", err)
+		return // the shim's copy stays for the next start
+	}
+	if found == sandbox.Living {
+		c.task(shim).drop(ctx)
 	}
 }
 
@@ -116,9 +141,6 @@ func (a adoption) living(ctx context.Context, c *Container, rec state.Container)
 		return
 	}
 	switch {
-	case rec.Phase == state.Exited:
-		// The server died after the status was durable and before the task was deleted.
-		c.task(shim).drop(ctx)
 	case rec.Phase == state.Created && st.Status == client.StatusCreated:
 		// It died between making the task and starting it: as if neither had been.
 		c.task(shim).drop(ctx)

@@ -73,10 +73,18 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 	})
 }
 
-// RemoveAll removes every container of a sandbox; see sandbox.Manager.Remove. Their records are
-// removed with one sync.
+// RemoveAll removes every container of a sandbox in which no request makes one; see
+// sandbox.Manager.Remove. Their records are removed with one sync.
 func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
 	err := each(m.In(sandboxID), func(rec state.Container) error { return m.remove(ctx, rec.ID) })
+	for _, rec := range m.records.List() {
+		if rec.SandboxID != sandboxID || rec.Phase != state.Creating {
+			continue
+		}
+		if c := m.alive(rec.ID); c != nil { // it was not undone
+			err = errors.Join(err, m.forget(ctx, c, rec))
+		}
+	}
 	return errors.Join(err, m.records.Settle())
 }
 

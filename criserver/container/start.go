@@ -58,7 +58,12 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 		span.Event("process started", started.StartedAt)
 		span.Number("process.pid", int64(started.PID))
 	}
-	err = errors.Join(err, <-recorded)
+	if rerr := <-recorded; rerr != nil { // what else has failed is due to the same disk, perhaps
+		if err != nil {
+			c.log.Warn("failed to start container", "error", err)
+		}
+		err = rerr
+	}
 	if err == nil {
 		_, err = m.records.Amend(c.ID, c.mover(state.Running, func(r *state.Container) { r.PID, r.StartedAt = started.PID, started.StartedAt }))
 	}

@@ -1,9 +1,16 @@
 // Package events tells CRI clients what happens to pods and containers, as it happens.
 //
-// The hub follows the durable records: it is told of every change after it is on disk, under the
-// lock of that record, and keeps a view of all records. It makes an event from that view under its
-// own lock. So the events of one container come in order (CREATED, STARTED, STOPPED, DELETED), no
-// event shows less than an earlier one, and no crash takes back what an event has told.
+// The hub follows the records: it is told of every change once it stands, under the lock of that
+// record, and keeps a view of all records. It makes an event from that view under its own lock. So
+// the events of one container come in order (CREATED, STARTED, STOPPED, DELETED), and no event
+// shows less than an earlier one.
+//
+// A crash of the server takes back nothing that an event has told: what is not on disk, the next
+// server learns from the shims. What was CREATED or DELETED, and how a container STOPPED, is synced
+// before the event. A power cut ends the pods too, and may take back when a container STARTED, and
+// that a sandbox STOPPED: it shows the one as Exited and the other as NotReady, as a restart of the
+// machine would. A container's end that the disk has refused (full, read-only) stands as long as the
+// server lives; the next one may only know that it has ended, with code 255.
 //
 // A sandbox's own events carry its id as the container id. The last one, DELETED, still has its
 // status: a kubelet ignores an event without one.

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/sunaba-project/sunaba/criserver/state"
-	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // record is what the store keeps of one sandbox.
@@ -42,8 +43,8 @@ func (r *record) setNetwork(n state.Network) error {
 }
 
 // end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. That is not
-// synced: a power cut ends a sandbox too. If the disk is full the phase changes in memory only, and
-// unwritten is the disk's error.
+// synced: a power cut ends a sandbox too. If the disk refuses, the phase changes in memory only,
+// and unwritten is the disk's error.
 func (r *record) end(phase state.Phase) (unwritten, err error) {
 	set := func(rec state.Sandbox) (state.Sandbox, error) {
 		if rec.Phase == state.Stopped {
@@ -53,7 +54,7 @@ func (r *record) end(phase state.Phase) (unwritten, err error) {
 		return rec, nil
 	}
 	_, err = r.store.Note(r.id, set)
-	if durable.Full(err) {
+	if err != nil && !errors.Is(err, errStopped) && !errdefs.IsNotFound(err) {
 		unwritten = err
 		_, err = r.store.Amend(r.id, set)
 	}

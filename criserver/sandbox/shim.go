@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -160,7 +161,8 @@ func (s *Sandbox) EndContainer(ctx context.Context, leaf string) error {
 // becomeNotReady closes the sandbox to new users, even if the record cannot be written.
 func (s *Sandbox) becomeNotReady() {
 	s.gate.shutNow()
-	if _, err := s.record.end(state.NotReady); err != nil && !errdefs.IsNotFound(err) {
+	unwritten, err := s.record.end(state.NotReady)
+	if err = cmp.Or(unwritten, err); err != nil && !errdefs.IsNotFound(err) {
 		s.log.Error("failed to record sandbox as not ready", "error", err)
 	}
 }

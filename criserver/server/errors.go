@@ -80,6 +80,9 @@ func toStatus(err error) error {
 	if durable.Full(err) {
 		return status.Error(codes.ResourceExhausted, text+"; make room by removing pods, containers or images")
 	}
+	if durable.ReadOnly(err) {
+		return status.Error(codes.FailedPrecondition, text+"; the kernel's log says why: repair the file system, mount it again and restart the server")
+	}
 	if _, ok := status.FromError(err); ok {
 		return err
 	}

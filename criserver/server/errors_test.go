@@ -78,6 +78,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 		{fmt.Errorf("RegistryUnavailable: dial: %w", errdefs.ErrUnavailable), "RegistryUnavailable"},
 		{errors.New("SignatureValidationFailed: x"), "SignatureValidationFailed"},
 		{fmt.Errorf("write: %w", unix.ENOSPC), "DiskFull"},
+		{&fs.PathError{Op: "open", Path: "x", Err: unix.EROFS}, "FailedPrecondition"},
 		{errdefs.ErrResourceExhausted, "ResourceExhausted"},
 		{status.Error(codes.Code(4711), "of a shim"), "Unknown"},
 	} {

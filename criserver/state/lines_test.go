@@ -195,7 +195,6 @@ func TestTornAndDamagedLines(t *testing.T) {
 		"two of them":     {string(sound) + zeros + "\nx\n" + string(last[:30]), "two", true, "write synced"},
 		"the last":        {strings.Replace(string(sound), `"two"`, `"two`, 1), "one", true, "write synced"},
 		"one not allowed": {string(sound) + strings.ReplaceAll(string(last), `"ready"`, `"reedy"`), "two", true, "write synced"},
-		"a newer release": {string(sound) + `{"version":999,"record":{}}` + "\n", "two", true, "write synced"},
 		"the first":       {"x" + string(sound), "two", false, "folder, append synced"},
 		"the middle":      {strings.Replace(string(sound), `"one"`, `"one`, 1), "two", false, "folder, append synced"},
 	} {
@@ -203,8 +202,12 @@ func TestTornAndDamagedLines(t *testing.T) {
 			if err := os.WriteFile(s.path("aa"), []byte(c.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if l, err := Read(dir, CheckSandbox); err != nil || l.Records["aa"].Handler != c.want || len(l.Damaged)+len(l.Unfinished) != 0 {
+			l, err := Read(dir, CheckSandbox)
+			if err != nil || l.Records["aa"].Handler != c.want || len(l.Damaged)+len(l.Unfinished) != 0 || (l.Older["aa"] != "") != c.told {
 				t.Errorf("read %+v, %v", l, err)
+			}
+			if name == "two of them" && !strings.HasPrefix(l.Older["aa"], "line 5 of 5 is damaged, line 3 is used: ") {
+				t.Errorf("of what is used, it says %q", l.Older["aa"])
 			}
 			var log bytes.Buffer
 			next, err := Open(dir, slog.New(slog.NewTextHandler(&log, nil)), CheckSandbox, nil)
@@ -220,6 +223,135 @@ func TestTornAndDamagedLines(t *testing.T) {
 			w.did(t, c.next)
 			is(t, open(t, dir), "aa", "next")
 		})
+	}
+}
+
+// A record of a newer format is refused, also where an older line can be read, and nothing is
+// changed: what it says does not hold any more. Who goes back to this release is told what to do.
+func TestNewerFormatIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := s.Create("aa", sandbox("aa")); err != nil {
+		t.Fatal(err)
+	}
+	must(t)(s.Update("aa", named("old")))
+	old, err := os.ReadFile(s.path("aa"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := `{"version":2,"record":{"id":"aa","stage":"ready"}}`
+	for name, content := range map[string]string{
+		"after older lines": string(old) + newer + "\n",
+		"alone":             newer + "\n",
+		"without its end":   newer,
+		"before damage":     string(old) + newer + "\nx\n",
+	} {
+		if err := os.WriteFile(s.path("aa"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := Read(dir, CheckSandbox); err != nil || l.Newer["aa.json"] != 2 || len(l.Records)+len(l.Damaged) != 0 {
+			t.Errorf("%s: read %+v, %v", name, l, err)
+		}
+		_, err := Open(dir, quiet(), CheckSandbox, nil)
+		if !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, says := range []string{s.path("aa"), "format 2", "formats up to 1", "start the newer release"} {
+			if !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v does not say %q", name, err, says)
+			}
+		}
+		if now, err := os.ReadFile(s.path("aa")); err != nil || string(now) != content {
+			t.Errorf("%s: the file is %q now, %v", name, now, err)
+		}
+	}
+	if err := os.WriteFile(s.path("aa"), []byte(newer+"\n"+string(old)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is(t, open(t, dir), "aa", "old")
+}
+
+// What Open finds may be written and not synced, if the server before was killed in between. Sync
+// makes it durable, with its name; the names are synced once for all.
+func TestWrittenAndNotSyncedBeforeTheKill(t *testing.T) {
+	dir := t.TempDir()
+	p := &platter{t: t, r: rand.New(rand.NewPCG(3, 0)), durable: map[string][]byte{}, nameless: map[string][]byte{}}
+	s := open(t, dir)
+	s.put, s.remove, s.flush = p.put, p.remove, p.sync
+	for _, id := range []string{"aa", "bb"} {
+		if err := s.Create(id, sandbox(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t)(s.Update("aa", named("running")))
+	s.put = func(path string, data []byte, m durable.Mode) error { m.Sync = false; return p.put(path, data, m) } // killed in the sync
+	must(t)(s.Update("aa", named("exited")))
+	next := open(t, dir)
+	syncs := 0
+	next.flush = func(path string) error { syncs++; return p.sync(path) }
+	for range 2 {
+		for _, id := range []string{"aa", "bb"} {
+			if err := next.Sync(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if syncs != 5 {
+		t.Errorf("%d syncs; want one of the folder, and one of a file for each call", syncs)
+	}
+	for id, want := range map[string]string{"aa": "exited", "bb": ""} {
+		is(t, next, id, want)
+		if now, err := os.ReadFile(next.path(id)); err != nil || !bytes.Equal(p.durable[next.path(id)], now) {
+			t.Errorf("record %s is not durable: %v", id, err)
+		}
+	}
+	if err := next.Sync("cc"); !errdefs.IsNotFound(err) {
+		t.Error(err)
+	}
+	next.flush = func(string) error { return unix.EIO }
+	if err := next.Sync("aa"); !errors.Is(err, unix.EIO) {
+		t.Error(err)
+	}
+}
+
+// A record whose id was dropped and is used again: the follower learns of the end of the old one
+// before the new one.
+func TestIDUsedAgainBeforeSettle(t *testing.T) {
+	var told []string
+	s, err := Open(t.TempDir(), quiet(), CheckSandbox, func(before, after *Sandbox) {
+		switch {
+		case after == nil:
+			told = append(told, "end")
+		case before == nil:
+			told = append(told, "new")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watch(s)
+	for range 2 {
+		if err := s.Create("aa", sandbox("aa")); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Drop("aa"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Settle(); err != nil || !slices.Equal(told, []string{"new", "end", "new", "end"}) {
+		t.Errorf("%v, told %v", err, told)
+	}
+	w.did(t, "write, remove, folder, write, remove, folder")
+	if err := s.Create("aa", sandbox("aa")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drop("aa"); err != nil {
+		t.Fatal(err)
+	}
+	w.refuse = []string{"folder"}
+	if err := s.Create("aa", sandbox("aa")); !durable.Full(err) || len(s.IDs()) != 0 {
+		t.Errorf("%v, ids %v", err, s.IDs())
 	}
 }
 
@@ -492,7 +624,16 @@ func (p *platter) remove(path string) error {
 	return os.Remove(path)
 }
 
-func (p *platter) sync(string) error {
+func (p *platter) sync(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		data, err := os.ReadFile(path)
+		if _, nameless := p.nameless[path]; nameless {
+			p.nameless[path] = data
+		} else {
+			p.durable[path] = data
+		}
+		return err
+	}
 	maps.Copy(p.durable, p.nameless)
 	clear(p.nameless)
 	for path := range p.durable {

@@ -17,12 +17,17 @@ type Listing[R any] struct {
 	// Unfinished are the remains of writes that were cut short.
 	Damaged    map[string]string
 	Unfinished []string
+	// Newer are files of a newer format than Version, by their names.
+	Newer map[string]int
+	// Older are records of which a newer version is damaged, by their ids, each with what is wrong
+	// with that and which line is used.
+	Older map[string]string
 }
 
 // Read reads all records in dir without opening it as a store: it changes nothing, so a server may
 // have it open. A folder that is not there holds nothing.
 func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], error) {
-	l := Listing[R]{Records: map[string]R{}, Damaged: map[string]string{}}
+	l := Listing[R]{Records: map[string]R{}, Damaged: map[string]string{}, Newer: map[string]int{}, Older: map[string]string{}}
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -39,17 +44,26 @@ func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], er
 		case !isRecord:
 			l.Damaged[n.Name()] = "it is no record"
 		default:
-			v, err := s.load(id)
-			switch {
-			case errors.Is(err, fs.ErrNotExist): // removed meanwhile
-			case errors.Is(err, errUnfinished):
-				l.Unfinished = append(l.Unfinished, n.Name())
-			case err != nil:
-				l.Damaged[n.Name()] = err.Error()
-			default:
-				l.Records[id] = v.rec
-			}
+			l.add(n.Name(), s.load(id))
 		}
 	}
 	return l, nil
+}
+
+func (l *Listing[R]) add(name string, v version[R]) {
+	var newer newerFormat
+	switch {
+	case errors.Is(v.err, fs.ErrNotExist): // removed meanwhile
+	case errors.Is(v.err, errUnfinished):
+		l.Unfinished = append(l.Unfinished, name)
+	case errors.As(v.err, &newer):
+		l.Newer[name] = newer.format
+	case v.err != nil:
+		l.Damaged[name] = v.err.Error()
+	default:
+		l.Records[v.id] = v.rec
+		if v.lost != nil {
+			l.Older[v.id] = v.lost.Error()
+		}
+	}
 }

@@ -99,14 +99,14 @@ func TestUpdateLeavesTheRecordAloneOnError(t *testing.T) {
 // file. Neither keeps the server from starting, and neither touches the other records.
 func TestCrashAndDamage(t *testing.T) {
 	for name, content := range map[string]string{
-		"no record":     "}",
-		"broken":        `{"version":1,"record":{"id":"bad",pha}}`,
-		"broken lines":  "{\n{\n{",
-		"newer version": `{"version":999,"record":{}}`,
-		"other id":      `{"version":1,"record":{"id":"good","phase":"ready"}}`,
-		"no metadata":   `{"version":1,"record":{"id":"bad","phase":"ready","config":{}}}`,
-		"null config":   `{"version":1,"record":{"id":"bad","phase":"ready","config":null}}`,
-		"phase":         `{"version":1,"record":{"id":"bad","phase":"dancing","config":{"metadata":{"name":"x"}}}}`,
+		"no record":    "}",
+		"broken":       `{"version":1,"record":{"id":"bad",pha}}`,
+		"broken lines": "{\n{\n{",
+		"no version":   `{"version":0,"record":{}}`,
+		"other id":     `{"version":1,"record":{"id":"good","phase":"ready"}}`,
+		"no metadata":  `{"version":1,"record":{"id":"bad","phase":"ready","config":{}}}`,
+		"null config":  `{"version":1,"record":{"id":"bad","phase":"ready","config":null}}`,
+		"phase":        `{"version":1,"record":{"id":"bad","phase":"dancing","config":{"metadata":{"name":"x"}}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

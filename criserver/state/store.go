@@ -9,24 +9,24 @@
 // change is one synced write. A file that has grown, or whose end is not known, is replaced.
 //
 // All outlives the server at once. A power cut, which ends all pods, may take back what is noted,
-// until the record's next Update.
+// until the record's next Update. It may take back what Open finds too, until Sync: the server
+// before may have been killed between a write and its sync.
 //
-// Open loads every record. A file that cannot be read as a record (torn by a broken disk, written
-// by a newer version) is renamed to NAME.damaged, logged and left for a person to look at; it never
-// keeps the server from starting.
+// Open loads every record. A file that cannot be read as a record (torn by a broken disk) is
+// renamed to NAME.damaged, logged and left for a person to look at; it never keeps the server from
+// starting. A record of a newer format does, with a text: neither is its content known here, nor
+// does an older line of its file hold any more.
 package state
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -34,21 +34,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/host/durable"
-	"github.com/sunaba-project/sunaba/host/regular"
 )
-
-const (
-	recordSuffix  = ".json"
-	damagedSuffix = ".damaged"
-	// maxFile is how large a file grows before it is replaced, if its newest line is short: else to
-	// four times that, and never beyond maxLines.
-	maxFile  = 64 << 10
-	maxLines = 8 << 20
-)
-
-// Version is the version of the record layout this build writes. A record of a newer version is not
-// understood and is treated as damaged.
-const Version = 1
 
 // Store holds the records of one kind. All methods may be called at the same time.
 //
@@ -65,8 +51,8 @@ type Store[R any] struct {
 
 	mu      sync.RWMutex
 	entries map[string]*entry[R]
-	dropped []R // not settled yet
-	drops   int // since Open
+	dropped []dropped[R] // not settled yet, or not told
+	drops   int          // since Open
 
 	settling sync.Mutex
 	settled  int // how many of the drops are durable; below 0 if those before Open may not be
@@ -82,21 +68,24 @@ type entry[R any] struct {
 	deleted bool
 }
 
+type dropped[R any] struct {
+	id  string
+	rec R
+}
+
 // Follower is told of every record: of those that Open finds (before is nil), and of every change
 // once it stands, so that it learns of the changes of one record in their order. after is nil for
 // one that is deleted, once that is durable. It keeps nothing of what it is given from being used
 // by others, and does not call the store.
 type Follower[R any] func(before, after *R)
 
-// envelope is a line of a file.
-type envelope struct {
-	Version int             `json:"version"`
-	Record  json.RawMessage `json:"record"`
-}
-
 // Open reads all records in dir, which it creates if it is missing. Files that are damaged are
 // moved aside and logged. The id of a record is its file's name; check, if not nil, may refuse a
 // record (a damaged one again). follow may be nil.
+//
+// # Errors
+//
+// ErrFailedPrecondition if a record is of a newer format: nothing is changed then.
 func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) error, follow Follower[R]) (*Store[R], error) {
 	if follow == nil {
 		follow = func(before, after *R) {}
@@ -117,114 +106,49 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 	}
 	s := &Store[R]{dir: dir, logger: logger, check: check, follow: follow, entries: map[string]*entry[R]{}, settled: -1}
 	s.put, s.remove, s.flush = durable.Put, os.Remove, durable.Sync
-	if err := durable.Sweep(dir); err != nil { // the records that they were for stand beside them
-		logger.Warn("failed to remove unfinished records", "error", err)
-	}
+	var found []version[R]
 	for _, n := range names {
-		name := n.Name()
-		id, isRecord := strings.CutSuffix(name, recordSuffix)
+		id, isRecord := strings.CutSuffix(n.Name(), recordSuffix)
 		if !isRecord {
 			continue
 		}
-		v, err := s.load(id)
-		switch {
-		case errors.Is(err, errUnfinished):
-			logger.Warn("record is removed: there is no whole version in it", "file", s.path(id))
-			if err := os.Remove(s.path(id)); err != nil {
-				logger.Warn("failed to remove unfinished record", "file", name, "error", err)
-			}
-			continue
-		case err != nil:
-			s.putAside(name, err)
-			continue
-		case v.lost != nil:
-			logger.Warn("the newest version of a record is damaged, the one before it is used", "file", s.path(id), "cause", v.lost)
+		v := s.load(id)
+		if errdefs.IsFailedPrecondition(v.err) {
+			return nil, v.err
 		}
-		s.entries[id] = &entry[R]{rec: v.rec, size: v.size}
-		follow(nil, &v.rec)
+		found = append(found, v)
+	}
+	if err := durable.Sweep(dir); err != nil { // the records that they were for stand beside them
+		logger.Warn("failed to remove unfinished records", "error", err)
+	}
+	for _, v := range found {
+		s.take(v)
 	}
 	return s, nil
 }
 
-// maxRecord bounds a record's file, in bytes: a request has 16 MiB at most, and JSON writes a byte
-// of it in up to six.
-const maxRecord = 256 << 20
-
-// errUnfinished says that a file has a part of its first line, or nothing: nobody was told of it.
-var errUnfinished = errors.New("its first write was cut short")
-
-// version is the newest version of a record that can be read.
-type version[R any] struct {
-	rec  R
-	size int   // of the file; 0 if nothing may be added to it
-	lost error // what is wrong with a newer line that was whole
-}
-
-func (s *Store[R]) load(id string) (version[R], error) {
-	data, err := regular.Read(s.path(id), maxRecord)
-	if err != nil {
-		return version[R]{}, fmt.Errorf("read record %q: %w", id, err)
-	}
-	var lost error
-	for line := range durable.NewestFirst(data) {
-		rec, err := s.decode(id, line)
-		if err != nil {
-			lost = cmp.Or(lost, err)
-			continue
+// take keeps what was read of a record.
+func (s *Store[R]) take(v version[R]) {
+	file := s.path(v.id)
+	switch {
+	case errors.Is(v.err, errUnfinished):
+		s.logger.Warn("record is removed: there is no whole version in it", "file", file)
+		if err := os.Remove(file); err != nil {
+			s.logger.Warn("failed to remove unfinished record", "file", file, "error", err)
 		}
-		if u, ok := any(rec).(interface{ Unfinished() bool }); ok && lost != nil && u.Unfinished() {
-			break // it was finished, perhaps, and is not to be undone without a trace
-		}
-		v := version[R]{rec: rec, lost: lost}
-		if lost == nil && data[len(data)-1] == '\n' {
-			v.size = len(data)
-		}
-		return v, nil
-	}
-	rec, err := s.decode(id, data) // an earlier release wrote no newline
-	if err != nil && lost == nil && cutShort(data) {
-		err = errUnfinished
-	} else if err != nil {
-		err = cmp.Or(lost, err)
-	}
-	return version[R]{rec: rec}, err
-}
-
-func (s *Store[R]) decode(id string, line []byte) (R, error) {
-	var rec R
-	var env envelope
-	if err := json.Unmarshal(line, &env); err != nil {
-		return rec, fmt.Errorf("parse record %q: %w", id, err)
-	}
-	if env.Version < 1 || env.Version > Version {
-		return rec, fmt.Errorf("parse record %q: version %d is not known here (newest known: %d)", id, env.Version, Version)
-	}
-	if err := json.Unmarshal(env.Record, &rec); err != nil {
-		return rec, fmt.Errorf("parse record %q: %w", id, err)
-	}
-	return rec, s.check(id, rec)
-}
-
-// cutShort says whether data is the first part of a line, with what a power cut may leave after it.
-func cutShort(data []byte) bool {
-	var any json.RawMessage
-	err := json.NewDecoder(bytes.NewReader(bytes.TrimRight(data, "\x00"))).Decode(&any)
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-// putAside renames a damaged file so that neither this nor the next start meets it again.
-func (s *Store[R]) putAside(name string, cause error) {
-	from, to := filepath.Join(s.dir, name), filepath.Join(s.dir, name+damagedSuffix)
-	if err := os.Rename(from, to); err != nil {
-		s.logger.Error("failed to put damaged record aside", "file", from, "cause", cause, "error", err)
 		return
+	case v.err != nil:
+		s.putAside(v.id+recordSuffix, v.err)
+		return
+	case v.lost != nil:
+		s.logger.Warn("the newest version of a record is damaged, the one before it is used", "file", file, "cause", v.lost)
 	}
-	s.logger.Error("damaged record put aside", "file", to, "cause", cause)
+	s.entries[v.id] = &entry[R]{rec: v.rec, size: v.size}
+	s.follow(nil, &v.rec)
 }
 
-func (s *Store[R]) path(id string) string { return filepath.Join(s.dir, id+recordSuffix) }
-
-// Create notes the first version of a record.
+// Create notes the first version of a record. If its id is that of one that was dropped, the drop
+// is settled before.
 //
 // # Errors
 //
@@ -234,14 +158,21 @@ func (s *Store[R]) Create(id string, rec R) error {
 	e.write.Lock()
 	defer e.write.Unlock()
 	s.mu.Lock()
-	if _, ok := s.entries[id]; ok {
-		s.mu.Unlock()
+	_, taken := s.entries[id]
+	again := slices.ContainsFunc(s.dropped, func(d dropped[R]) bool { return d.id == id })
+	if !taken {
+		s.entries[id] = e
+	}
+	s.mu.Unlock()
+	if taken {
 		return fmt.Errorf("record %q: %w", id, errdefs.ErrAlreadyExists)
 	}
-	s.entries[id] = e
-	s.mu.Unlock()
-	line, err := encode(rec)
-	if err == nil {
+	var err error
+	if again { // the follower learns of the end first
+		err = s.Settle()
+	}
+	line, eerr := encode(rec)
+	if err = cmp.Or(err, eerr); err == nil {
 		err = s.put(s.path(id), line, durable.Mode{})
 	}
 	e.size = len(line)
@@ -308,6 +239,24 @@ func (s *Store[R]) change(id string, change func(R) (R, error), write func(*entr
 	return next, nil
 }
 
+// Sync makes the present version of a record durable as Open has found it: a power cut may take it
+// back until then.
+func (s *Store[R]) Sync(id string) error {
+	e, err := s.entry(id)
+	if err != nil {
+		return err
+	}
+	e.write.Lock()
+	defer e.write.Unlock()
+	if err := s.Settle(); err != nil { // the first one after Open syncs all names
+		return err
+	}
+	if err := s.flush(s.path(id)); err != nil {
+		return fmt.Errorf("sync record %q: %w", id, err)
+	}
+	return nil
+}
+
 // Get returns the present version of a record, or ErrNotFound.
 func (s *Store[R]) Get(id string) (R, error) {
 	var zero R
@@ -346,7 +295,7 @@ func (s *Store[R]) Drop(id string) error {
 	e.mu.Lock()
 	e.deleted = true
 	e.mu.Unlock()
-	s.dropped, s.drops = append(s.dropped, e.rec), s.drops+1
+	s.dropped, s.drops = append(s.dropped, dropped[R]{id, e.rec}), s.drops+1
 	delete(s.entries, id)
 	return nil
 }
@@ -362,20 +311,19 @@ func (s *Store[R]) Settle() error {
 	if s.settled >= want {
 		return nil
 	}
-	s.mu.Lock()
-	dropped, drops := s.dropped, s.drops
-	s.dropped = nil
-	s.mu.Unlock()
+	s.mu.RLock()
+	now, drops := s.dropped, s.drops
+	s.mu.RUnlock()
 	if err := s.flush(s.dir); err != nil {
-		s.mu.Lock()
-		s.dropped = append(dropped, s.dropped...)
-		s.mu.Unlock()
 		return fmt.Errorf("remove records: %w", err)
 	}
 	s.settled = drops
-	for i := range dropped {
-		s.follow(&dropped[i], nil)
+	for i := range now {
+		s.follow(&now[i].rec, nil)
 	}
+	s.mu.Lock()
+	s.dropped = slices.Clone(s.dropped[len(now):])
+	s.mu.Unlock()
 	return nil
 }
 
@@ -444,61 +392,4 @@ func (s *Store[R]) forget(id string) {
 	s.mu.Lock()
 	delete(s.entries, id)
 	s.mu.Unlock()
-}
-
-// add writes the next version of a record. After an error the file has the one before, as far as
-// the disk allows, and the next write replaces it.
-func (s *Store[R]) add(e *entry[R], path string, rec R, sync bool) error {
-	line, err := encode(rec)
-	if err != nil {
-		return err
-	}
-	size := e.size
-	if sync {
-		line = fill(line, size)
-	}
-	e.size = 0 // until all is known to be there
-	if size > 0 && size+len(line) <= max(maxFile, min(4*len(line), maxLines)) {
-		if sync && !e.named {
-			if err := s.flush(s.dir); err != nil {
-				return err
-			}
-			e.named = true
-		}
-		err = s.put(path, line, durable.Mode{Append: true, Sync: sync})
-		if err == nil {
-			e.size = size + len(line)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	// Also what is only noted is synced now: in the file is what may not be lost.
-	line = fill(line, 0)
-	if err := s.put(path, line, durable.Mode{Sync: true}); err != nil {
-		return err
-	}
-	e.size, e.named = len(line), true
-	return nil
-}
-
-// sector is what a disk writes as one, in bytes.
-const sector = 512
-
-// fill ends a line that starts at an offset with its sector: no later one is written over a part
-// that is durable.
-func fill(line []byte, offset int) []byte {
-	line = bytes.TrimRight(line, " \n")
-	for (offset+len(line)+1)%sector != 0 {
-		line = append(line, ' ')
-	}
-	return append(line, '\n')
-}
-
-func encode[R any](rec R) ([]byte, error) {
-	data, err := json.Marshal(struct {
-		Version int `json:"version"`
-		Record  R   `json:"record"`
-	}{Version, rec})
-	return append(data, '\n'), err
 }

@@ -140,3 +140,10 @@ func Sweep(dir string) error {
 // Full says whether an error is that of a full disk or a used-up quota (ENOSPC, EDQUOT of
 // write(2)).
 func Full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// ReadOnly says whether an error is that of a file system that cannot be written, perhaps after an
+// error of its disk (EROFS of open(2)).
+func ReadOnly(err error) bool { return errors.Is(err, unix.EROFS) }
+
+// Refused says whether an error is that of a disk that takes nothing: it is full or read-only.
+func Refused(err error) bool { return Full(err) || ReadOnly(err) }

@@ -95,9 +95,13 @@ func TestFile(t *testing.T) {
 func TestFull(t *testing.T) {
 	for err, want := range map[error]bool{
 		&os.PathError{Err: unix.ENOSPC}: true, fmt.Errorf("write: %w", unix.EDQUOT): true, unix.EIO: false, nil: false,
+		&os.PathError{Err: unix.EROFS}: false,
 	} {
 		if Full(err) != want {
 			t.Errorf("Full(%v) is not %v", err, want)
+		}
+		if readOnly := errors.Is(err, unix.EROFS); ReadOnly(err) != readOnly || Refused(err) != (want || readOnly) {
+			t.Errorf("ReadOnly(%v) is %v, Refused %v", err, ReadOnly(err), Refused(err))
 		}
 	}
 }

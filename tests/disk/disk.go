@@ -70,9 +70,9 @@ func TakeBytes(t *testing.T, disk string) (free func()) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, size := range []int{1 << 20, 4096, 1} {
+	for _, size := range []int{8 << 20, 1 << 20, 64 << 10, 4096, 1} { // others may make room meanwhile
 		for err = nil; err == nil; {
-			if _, err = f.Write(make([]byte, size)); err == nil && size < 1<<20 {
+			if _, err = f.Write(make([]byte, size)); err == nil && size < 8<<20 {
 				err = f.Sync() // or room is only promised
 			}
 		}

@@ -51,8 +51,15 @@ func start(t *testing.T, more ...string) *target {
 // be left of them.
 func startIn(t *testing.T, dir string, more ...string) *target {
 	t.Helper()
-	text := fmt.Sprintf(config, node.Driver(), filepath.Join(dir, "cni")) + strings.Join(more, "\n")
-	watched, err := node.StartWatched(t.Context(), node.Options{Bin: world.bin, Dir: dir, Config: text})
+	return startWith(t, node.Options{Dir: dir}, more...)
+}
+
+// startWith starts one with other options too, as startIn does.
+func startWith(t *testing.T, options node.Options, more ...string) *target {
+	t.Helper()
+	options.Bin = world.bin
+	options.Config = fmt.Sprintf(config, node.Driver(), filepath.Join(options.Dir, "cni")) + strings.Join(more, "\n")
+	watched, err := node.StartWatched(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

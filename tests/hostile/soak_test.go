@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,44 +18,48 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/tests/disk"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
+	"github.com/sunaba-project/sunaba/tests/registry"
 )
 
-var hours = flag.Float64("hours", 0.01, "how long TestHoursOfFaults lasts")
+var hours = flag.Float64("hours", 0.005, "how long TestHoursOfFaults lasts")
 
 // turn is how long faults last before a node comes to rest and is looked at.
 const turn = 10 * time.Minute
 
 // Clients ask for all that a pod can have done to it, under both handlers, with shims of their own
 // and shared ones, and leave in the middle of a third of it. Meanwhile the daemon, shims,
-// supervisors and containers are killed and stopped. After each turn the check finds nothing, what
+// supervisors and containers are killed and stopped, and the disk, the registry, the network and
+// the memory fail in turns. After each turn the check finds nothing, what
 // was killed says so, nothing is left once all pods are removed, and the daemon has not grown.
 func TestHoursOfFaults(t *testing.T) {
 	full := disk.New(t, world.folder, 512)
-	n := startIn(t, filepath.Join(full, "node"), node.OwnShims("[handlers.runc-own]\ntype = \"oci\"\n[handlers.wasm-own]\ntype = \"wasm\"\n"))
-	n.pull(world.busybox)
-	n.pull(world.guest)
+	n := startIn(t, filepath.Join(full, "node"), node.OwnShims("[handlers.runc-own]\ntype = \"oci\"\n[handlers.wasm-own]\ntype = \"wasm\"\n"), "[images]\nstall_timeout = \"5s\"\n")
 	f := &faults{
 		disk:  full,
 		storm: &storm{target: n, pods: map[string]string{}, handlers: []string{"runc", "wasm", "runc-own", "wasm-own"}, faulty: true, refusals: map[string]int{}},
-		count: map[string]int{}, judged: map[string]bool{}, random: rand.New(rand.NewPCG(*seed, 99)),
+		count: map[string]int{}, judged: map[string]bool{}, complete: map[string]int{}, random: rand.New(rand.NewPCG(*seed, 99)),
 	}
+	f.prepare()
 	end := time.Now().Add(time.Duration(*hours * float64(time.Hour)))
 	var first figures
 	for number := 1; time.Now().Before(end) && !t.Failed(); number++ {
 		f.turn(min(turn, time.Until(end)))
 		f.rest()
 		now := f.figures()
-		t.Logf("turn %d: %v; faults %v; %d requests, %d given up; %d logs are complete; refused:\n%s", number, now, f.count, f.asked.Load(), f.left.Load(), f.complete, f.failures())
+		t.Logf("turn %d: %v; faults %v; %d requests, %d given up; logs that are complete: %v; refused:\n%s", number, now, f.count, f.asked.Load(), f.left.Load(), f.complete, f.failures())
 		if number == 1 {
 			first = now
 		} else if now.files > first.files+8 || now.threads > first.threads+16 || now.memory > first.memory+8<<10 {
 			t.Errorf("the daemon has grown: %v after the first turn, %v now", first, now)
 		}
 	}
+	n.restart()
 }
 
 // faults are a storm on a node whose processes are killed and stopped.
@@ -67,19 +70,12 @@ type faults struct {
 	count    map[string]int
 	full     [][2]int64      // from when until when the disk was, in ns since 1970
 	judged   map[string]bool // containers, by id
-	complete int             // counting containers that have ended by themselves
-}
-
-const (
-	counted     = 300 // lines that a counting container writes
-	countedCode = 7   // with which it ends
-)
-
-// counting is a container whose end tells whether it wrote all of its lines.
-func counting() *runtime.ContainerConfig {
-	config := sh(fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line $i; done; exit %d", counted, countedCode))
-	config.Metadata.Name = "counting-" + config.Metadata.Name
-	return config
+	complete map[string]int  // containers that have written all of their lines, by kind
+	deck     []func()        // the faults that come next
+	proxy    *registry.Proxy // before the registry of the storm's own images
+	server   string          // image of a guest that answers connections
+	// registryFaults is how many there were.
+	registryFaults int
 }
 
 // turn has clients ask for so long, while processes die.
@@ -106,21 +102,8 @@ func (f *faults) turn(length time.Duration) {
 	}
 }
 
-// fault kills or stops one process, or takes all space of the disk for a while.
-func (f *faults) fault() {
-	if f.random.IntN(20) == 0 {
-		take, what := disk.TakeBytes, "no space"
-		if f.random.IntN(2) == 0 {
-			take, what = disk.TakeInodes, "no inodes"
-		}
-		begun := time.Now()
-		free := take(f.t, f.disk)
-		time.Sleep(time.Duration(f.random.IntN(3000)) * time.Millisecond)
-		free()
-		f.full = append(f.full, [2]int64{begun.UnixNano(), time.Now().UnixNano()})
-		f.count[what]++
-		return
-	}
+// kill kills or stops one process.
+func (f *faults) kill() {
 	kill := f.random.IntN(3) > 0
 	what := []string{"daemon", "shim", "container"}[f.random.IntN(3)]
 	pid := f.DaemonPID()
@@ -138,8 +121,7 @@ func (f *faults) fault() {
 	case pid == 0:
 		return
 	case kill && what == "daemon":
-		f.check(f.SignalDaemon(syscall.SIGKILL))
-		f.check(f.StartDaemon(f.within(node.Slow(time.Minute))))
+		f.restart()
 	case kill:
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	default:
@@ -192,7 +174,10 @@ func (f *faults) rest() {
 	clear(f.pods)
 	f.mu.Unlock()
 	f.check(f.Sound())
-	left, err := f.Left()
+	f.imagesAreSound()
+	f.check(space.Empty(f.Logs)) // they are the client's
+	// The next start removes those, of writes that failed while the root was read-only.
+	left, err := f.Left(durable.Unfinished)
 	f.check(err)
 	if len(left) > 0 {
 		f.t.Errorf("left over:\n%s", strings.Join(left, "\n"))
@@ -217,38 +202,22 @@ func (f *faults) judgeAll() {
 	}
 }
 
-// judge looks at how a container ended: all run until they are stopped or killed, but those that
-// count lines. 255 is what nobody saw the end of.
+// judge looks at how a container ended: all run until they are stopped or killed, except those that
+// write lines. 255 is what nobody saw the end of.
 func (f *faults) judge(s *runtime.ContainerStatus) {
 	if s.GetState() != runtime.ContainerState_CONTAINER_EXITED || s.GetReason() == "StartError" || s.GetStartedAt() == 0 {
 		return
 	}
-	counts := strings.HasPrefix(s.GetMetadata().GetName(), "counting-")
-	code := s.GetExitCode()
+	name, code := s.GetMetadata().GetName(), s.GetExitCode()
+	w, writes := writerOf(name)
 	switch {
-	case counts && code == countedCode:
-		if !slices.ContainsFunc(f.full, func(w [2]int64) bool { return s.GetStartedAt() < w[1] && s.GetFinishedAt() > w[0] }) {
-			f.readCounted(s) // a full disk takes no lines
+	case writes && code == w.code:
+		if !slices.ContainsFunc(f.full, func(full [2]int64) bool { return s.GetStartedAt() < full[1] && s.GetFinishedAt() > full[0] }) {
+			f.readLines(s, w) // a full disk takes no lines
 		}
-	case code == 137, code == 143, code == 255, code == 0 && !counts:
+	case code == 137, code == 143, code == 255, code == 0 && !writes:
 	default:
-		f.t.Errorf("container %s ended with %d, %s: %s", s.GetMetadata().GetName(), code, s.GetReason(), s.GetMessage())
-	}
-}
-
-// readCounted wants all lines of a container that has written all, in their order.
-func (f *faults) readCounted(s *runtime.ContainerStatus) {
-	data, err := os.ReadFile(s.GetLogPath())
-	f.check(err)
-	next := 1
-	for line := range strings.Lines(string(data)) {
-		if _, text, _ := strings.Cut(line, " stdout F line "); strings.TrimSuffix(text, "\n") == strconv.Itoa(next) {
-			next++
-		}
-	}
-	f.complete++
-	if next != counted+1 || strings.Count(string(data), "\n") != counted {
-		f.t.Errorf("log of %s has %d lines, and line %d is missing or not in its place:\n%s", s.GetMetadata().GetName(), strings.Count(string(data), "\n"), next, data)
+		f.t.Errorf("container %s ended with %d, %s: %s", name, code, s.GetReason(), s.GetMessage())
 	}
 }
 

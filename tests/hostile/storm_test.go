@@ -26,7 +26,7 @@ func TestStormOfRequestsAndCancels(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)
 	n.pull(world.guest)
-	s := &storm{target: n, pods: map[string]string{}, handlers: []string{"runc", "wasm"}}
+	s := &storm{target: n, pods: map[string]string{}, handlers: []string{"runc", "wasm"}, images: []string{world.busybox, world.guest}}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
 	var clients sync.WaitGroup
@@ -73,8 +73,10 @@ type storm struct {
 	asked, left atomic.Int64
 
 	handlers []string
+	images   []string // that are pulled and removed; those of a faulty one are busybox images
 	// faulty says that processes are killed meanwhile, and requests with them.
 	faulty bool
+	lines  string // file with the lines that a guest of a faulty one may write
 
 	mu       sync.Mutex
 	pods     map[string]string // handler by id
@@ -109,6 +111,9 @@ func (s *storm) ask(ctx context.Context, random *rand.Rand) {
 			s.t.Errorf("%s: %v", name, err)
 			return
 		}
+		if strings.Contains(err.Error(), "read-only file system") && !strings.Contains(err.Error(), "runc run failed") {
+			s.t.Errorf("%s is refused without a class: %v", name, err)
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.refusals[fmt.Sprintf("%s: %s", name, numbers.ReplaceAllString(err.Error(), "N"))]++
@@ -139,7 +144,7 @@ func (s *storm) request(ctx context.Context, random *rand.Rand) (string, error) 
 	case 3, 4, 5:
 		return s.create(ctx, random, pod, handler)
 	case 6:
-		ref := []string{world.busybox, world.guest}[random.IntN(2)]
+		ref := s.images[random.IntN(len(s.images))]
 		if random.IntN(3) == 0 {
 			_, err := s.RemoveImage(ctx, &runtime.RemoveImageRequest{Image: &runtime.ImageSpec{Image: ref}})
 			return "remove image", err
@@ -197,7 +202,10 @@ func (s *storm) create(ctx context.Context, random *rand.Rand, pod, handler stri
 		config.Args = []string{"idle"}
 	}
 	if s.faulty && random.IntN(3) == 0 {
-		config = counting()
+		config = s.writing(handler, random.IntN(10) == 0)
+	}
+	if s.faulty && config.GetImage().GetImage() == world.busybox && random.IntN(4) == 0 {
+		config.Image = &runtime.ImageSpec{Image: s.images[random.IntN(len(s.images))]}
 	}
 	answer, err := s.CreateContainer(ctx, &runtime.CreateContainerRequest{PodSandboxId: pod, Config: config, SandboxConfig: s.podConfig()})
 	if err != nil || random.IntN(4) == 0 {

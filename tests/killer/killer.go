@@ -33,8 +33,10 @@ type Order struct {
 	// pattern and is not among Known: a process that does not exist yet.
 	Await string
 	Known []string
-	// At is the number of the step before which it is killed, from 1 on; 0 kills at none.
-	At int
+	// At is the number of the step before which it is killed, from 1 on; 0 kills at none. Before, if
+	// not empty, is a step instead of its number, as Step.String has it.
+	At     int
+	Before string
 }
 
 // Step is a system call that others can see.

@@ -214,7 +214,7 @@ func (w *watcher) call(tid int) {
 		return
 	}
 	w.steps++
-	if w.steps == w.order.At {
+	if w.steps == w.order.At || step.String() == w.order.Before {
 		w.killed = unix.Kill(w.order.PID, unix.SIGKILL) == nil
 	}
 	w.say.line(line{Step: &step})

@@ -30,6 +30,7 @@ import (
 type Options struct {
 	Bin    string // folder with the two binaries
 	Dir    string // folder for everything of this node; made when it is not there
+	Root   string // "" is one in Dir
 	Socket string // "" is one in Dir
 	Config string // TOML; "" runs the daemon without a configuration file
 	Args   []string
@@ -56,7 +57,7 @@ type Node struct {
 func Start(ctx context.Context, options Options) (*Node, error) {
 	n := &Node{
 		Options: options,
-		Root:    filepath.Join(options.Dir, "root"), State: filepath.Join(options.Dir, "state"),
+		Root:    cmp.Or(options.Root, filepath.Join(options.Dir, "root")), State: filepath.Join(options.Dir, "state"),
 		Socket: cmp.Or(options.Socket, filepath.Join(options.Dir, "sunaba.sock")), Logs: filepath.Join(options.Dir, "logs"),
 		LogFile: filepath.Join(options.Dir, "daemon.log"),
 	}

@@ -80,15 +80,17 @@ func (w *Watched) look() (leftovers.Snapshot, error) {
 	return slices.DeleteFunc(snapshot, func(line string) bool { return strings.HasPrefix(line, daemon) }), nil
 }
 
-// Left returns what is there that was not there at the start. The kernel removes links and
-// processes in the background, so it looks for a while.
-func (w *Watched) Left() ([]string, error) {
+// Left returns what is there that was not there at the start, except files whose names are skipped.
+// The kernel removes links and processes in the background, so it looks for a while.
+func (w *Watched) Left(skip ...func(name string) bool) ([]string, error) {
 	var fresh []string
 	var err error
 	Within(Patience, func() bool {
 		var now leftovers.Snapshot
 		now, err = w.look()
-		fresh = now.Since(w.before)
+		fresh = slices.DeleteFunc(now.Since(w.before), func(line string) bool {
+			return slices.ContainsFunc(skip, func(skip func(string) bool) bool { return skip(filepath.Base(line)) })
+		})
 		return err != nil || len(fresh) == 0
 	})
 	return fresh, err

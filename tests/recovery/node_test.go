@@ -110,6 +110,7 @@ const (
 	ownShims setting = "own"  // each pod has a shim of its own
 	ownCrun  setting = "own crun"
 	onDisk   setting = "disk" // has its folder on a disk of its own
+	ownDisk  setting = "own disk"
 )
 
 // cniConfig is a network of that plugin, which keeps what it gave out in a folder.
@@ -135,11 +136,11 @@ func begin(t *testing.T, kind setting) (*machine, error) {
 			return nil, err
 		}
 	}
-	if kind == ownShims || kind == ownCrun {
+	if kind == ownShims || kind == ownCrun || kind == ownDisk {
 		lines = node.OwnShims(lines)
 	}
 	parent, own := world.folder, (*disk.Image)(nil)
-	if kind == onDisk {
+	if kind == onDisk || kind == ownDisk {
 		var err error
 		if own, err = disk.NewImage(world.folder); err != nil {
 			return nil, err

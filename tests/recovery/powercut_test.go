@@ -1,11 +1,14 @@
 package recovery
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/killer"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -58,6 +62,19 @@ func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
 		}
 	})
 	time.Sleep(after)
+	if err := m.cut(func() {
+		over.Store(true)
+		m.kill()
+		<-ended
+	}); err != nil {
+		return err
+	}
+	return m.afterPowerCut(ids)
+}
+
+// cut cuts the power at this moment, has the daemon killed, and starts the node again from what had
+// reached the disk.
+func (m *machine) cut(kill func()) error {
 	if err := unix.Kill(m.DaemonPID(), unix.SIGSTOP); err != nil {
 		return err
 	}
@@ -65,9 +82,7 @@ func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
 	if err != nil {
 		return err
 	}
-	over.Store(true)
-	m.kill()
-	<-ended
+	kill()
 	if err := m.reboot(); err != nil {
 		return err
 	}
@@ -82,10 +97,90 @@ func (m *machine) powerCut(after time.Duration, ids map[string]string) error {
 	if err := m.backdate(); err != nil {
 		return err
 	}
-	if err := m.restart(); err != nil {
+	return m.restart()
+}
+
+// The daemon is killed when it has written how a container ended, just before the sync. The next
+// one shows the end, and a power cut does not take it back: whether the shim still has the task, or
+// has exited too.
+func TestEndIsDurableBeforeItIsShown(t *testing.T) {
+	alone(t, ownDisk, func(m *machine) {
+		for _, handler := range []string{"runc", "wasm"} {
+			for _, alive := range []bool{true, false} {
+				if err := m.endBeforeCut(handler, alive); err != nil {
+					t.Errorf("%s, the shim lives: %t: %v", handler, alive, err)
+					return
+				}
+			}
+		}
+	})
+}
+
+func (m *machine) endBeforeCut(handler string, alive bool) error {
+	p, err := m.run(handler, m.podConfig("shown", shape(1)))
+	if err != nil {
 		return err
 	}
-	return m.afterPowerCut(ids)
+	c, err := p.begin(idles(handler))
+	if err != nil {
+		return err
+	}
+	now, err := c.status()
+	if err != nil {
+		return err
+	}
+	if err := m.disk.Sync(); err != nil {
+		return err
+	}
+	sync := killer.Step{Call: "fdatasync", On: filepath.Join(m.Root, "state", "containers", c.id+".json")}
+	k, err := killer.Send(killer.Order{PID: m.DaemonPID(), Before: sync.String()})
+	if err != nil {
+		return err
+	}
+	if err := unix.Kill(now.pid, unix.SIGKILL); err != nil {
+		return err
+	}
+	select {
+	case <-k.Ended():
+	case <-time.After(node.Slow(node.Patience)):
+	}
+	report, err := k.Leave()
+	if err != nil || !report.Killed {
+		return fmt.Errorf("the daemon was not killed before %q: %v, %v", sync, report.Steps, err)
+	}
+	m.kill()
+	if !alive {
+		(&stage{machine: m, handler: handler, pod: p}).killShim()
+	}
+	if report, err = m.watchStart(); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(report.Steps, func(s killer.Step) bool { return s.On == sync.On && strings.HasSuffix(s.Call, "sync") }) {
+		m.problem("the end is shown before it is durable; the start did %v", report.Steps)
+	}
+	c.ended(137, "Error")
+	if err := m.cut(m.kill); err != nil {
+		return err
+	}
+	c.ended(137, "Error")
+	return p.remove()
+}
+
+// watchStart starts the daemon and returns what it did until it was ready.
+func (m *machine) watchStart() (killer.Report, error) {
+	if err := m.Launch(); err != nil {
+		return killer.Report{}, err
+	}
+	if err := unix.Kill(m.DaemonPID(), unix.SIGSTOP); err != nil {
+		return killer.Report{}, err
+	}
+	k, err := killer.Send(killer.Order{PID: m.DaemonPID()})
+	if err := errors.Join(err, unix.Kill(m.DaemonPID(), unix.SIGCONT)); err != nil {
+		return killer.Report{}, err
+	}
+	err = m.AwaitReady(m.ctx)
+	report, lerr := k.Leave()
+	return report, errors.Join(err, lerr)
 }
 
 // work is a while in the life of a node. Any of it may be cut off.

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,6 +193,54 @@ func TestDamageAndOrphans(t *testing.T) {
 			t.Errorf("a new pod of the name of one whose record is broken: %v", err)
 		} else {
 			p.works()
+		}
+		m.end()
+	})
+}
+
+// A server that finds a record of a newer release does not start, says so, and touches nothing: the
+// newer release goes on with all pods.
+func TestRecordOfANewerRelease(t *testing.T) {
+	alone(t, embedded, func(m *machine) {
+		m.before = m.look()
+		s := &stage{machine: m, handler: "runc"}
+		if err := preparePod(s); err != nil {
+			t.Error(err)
+			return
+		}
+		m.kill()
+		file := filepath.Join(m.Root, "state", "containers", s.c.id+".json")
+		old, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := os.WriteFile(file, append(slices.Clone(old), "{\"version\": 2}\n"...), 0o600); err != nil {
+			t.Error(err)
+			return
+		}
+		const text = "start the newer release, and remove the pods with it before you go back to this one"
+		if err := m.restart(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("a start with a record of a newer release: %v", err)
+		}
+		for _, args := range [][]string{{"check"}, {"check", "--repair"}} {
+			cmd := exec.Command(filepath.Join(world.bin, "sunaba"), append(args, "--root", m.Root, "--state", m.State, "--config", m.ConfigFile)...)
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), text) || strings.Contains(string(out), "not on record") {
+				t.Errorf("%v: %v\n%s", args, err, out)
+			}
+		}
+		if err := os.WriteFile(file, old, 0o600); err != nil {
+			t.Error(err)
+		}
+		if err := m.restart(); err != nil {
+			t.Error(err)
+			return
+		}
+		s.c.running()
+		s.d.ended(7, "Error")
+		if _, err := s.c.ticks(); err != nil {
+			t.Error(err)
 		}
 		m.end()
 	})

@@ -63,7 +63,7 @@ type Book struct {
 	holder  map[netip.Addr]string
 	freed   map[netip.Addr]time.Time
 	// behind says that the journal lacks ends of leases, or is of another boot, because the disk
-	// was full.
+	// was full or read-only.
 	behind bool
 }
 
@@ -213,9 +213,9 @@ func (b *Book) Free(pod string) error {
 	if err == nil {
 		err = b.journal.append(entry{Free: &freed{Pod: pod, At: at}})
 	}
-	if durable.Full(err) {
-		// What is removed may not need room. Should the server end before there is some, the next
-		// one frees it again.
+	if durable.Refused(err) {
+		// What is removed may not need room. Should the server end before the disk takes it, the
+		// next one frees it again.
 		b.behind, err = true, nil
 	}
 	if err != nil {
