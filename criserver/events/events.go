@@ -9,8 +9,8 @@
 // server learns from the shims. What was CREATED or DELETED, and how a container STOPPED, is synced
 // before the event. A power cut ends the pods too, and may take back when a container STARTED, and
 // that a sandbox STOPPED: it shows the one as Exited and the other as NotReady, as a restart of the
-// machine would. A container's end that the disk has refused (full, read-only) stands as long as the
-// server lives; the next one may only know that it has ended, with code 255.
+// machine would. A container's end that the disk has refused (full, read-only) stands as long as
+// the server lives; the next one may only know that it has ended, with code 255.
 //
 // A sandbox's own events carry its id as the container id. The last one, DELETED, still has its
 // status: a kubelet ignores an event without one.

@@ -14,8 +14,8 @@ import (
 )
 
 // Account counts the processor time and the memory of a server and all that it starts, however
-// deep: it is a cgroup of version 2, in which children are born. Beside cgroup v1 this hierarchy has
-// no controllers, counts processor time all the same, and no runtime moves its processes.
+// deep: it is a cgroup of version 2, in which children are born. Beside cgroup v1 this hierarchy
+// has no controllers, counts processor time all the same, and no runtime moves its processes.
 type Account struct{ dir string }
 
 // serverGroup is the child in which the server is: on a machine with cgroup v2 alone, processes and

@@ -62,8 +62,8 @@ func (w *Watched) Pods() []string {
 	return slices.Clone(w.pods)
 }
 
-// look sees all that belongs to the node, except images, compiled modules and the agent's note of the
-// node's boot, which stay on purpose.
+// look sees all that belongs to the node, except images, compiled modules and the agent's note of
+// the node's boot, which stay on purpose.
 func (w *Watched) look() (leftovers.Snapshot, error) {
 	scope := w.Scope()
 	scope.Network = true

@@ -122,9 +122,11 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 	return servers, nil
 }
 
-// forcedBy is an error if a server left something behind, but for what the program made it.
+// forcedBy is an error if a server left something behind that the program did not make for it.
 func forcedBy(forced []string, err error) error {
-	forced = slices.DeleteFunc(forced, func(what string) bool { return strings.HasPrefix(what, "mount on ") && strings.HasSuffix(what, "/state") })
+	forced = slices.DeleteFunc(forced, func(what string) bool {
+		return strings.HasPrefix(what, "mount on ") && strings.HasSuffix(what, "/state")
+	})
 	if len(forced) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind: %q", forced))
 	}
