@@ -28,7 +28,8 @@ var emulators = map[string]struct {
 
 // enter runs this program with args in a user namespace and a mount namespace of its own. There the
 // kernel runs programs of other architectures by an emulator that the rest of the machine knows
-// nothing of: binfmt_misc belongs to the user namespace (Linux 6.7). All users are themselves in it.
+// nothing of: binfmt_misc belongs to the user namespace, since Linux 6.7. All users are themselves
+// in it.
 func enter(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errors.New("not root: the tests change owners and mount. Run: sudo make test-arches")

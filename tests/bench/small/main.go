@@ -138,7 +138,7 @@ func (b *bench) push(ctx context.Context) error {
 
 // launches starts the server on a node that has run before, again and again.
 func (b *bench) launches(ctx context.Context, s *small) error {
-	var took []float64
+	var took, cpu []float64
 	for i := range b.starts {
 		if err := s.stop(); err != nil {
 			return err
@@ -148,11 +148,17 @@ func (b *bench) launches(ctx context.Context, s *small) error {
 			return err
 		}
 		if i > 0 {
+			used, err := measure.CPUTime(s.DaemonPID())
+			if err != nil {
+				return err
+			}
 			took = append(took, float64(time.Since(begun))/float64(time.Millisecond))
+			cpu = append(cpu, float64(used)/float64(time.Millisecond))
 		}
 	}
 	spread := measure.SpreadOf(took)
 	b.table.Add("start of the server until it is ready, ms", spread.Text("%.0f"), "", "", "≤ 150", spread.Median <= 150)
+	b.table.Add("  processor time of it, ms", measure.SpreadOf(cpu).Text("%.0f"), "", "", "", false)
 	return b.figures(ctx, s, "the server alone")
 }
 

@@ -14,6 +14,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/host/thread"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -57,7 +58,11 @@ func (b *bench) on(ctx context.Context, use func(*small) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, g.remove()) }()
 	s := &small{group: g}
-	options := node.Options{Bin: b.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))}
+	programs := filepath.Join(dir, "bin")
+	if err := fresh(b.bin, programs); err != nil {
+		return err
+	}
+	options := node.Options{Bin: programs, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))}
 	if err := g.within(func() (err error) {
 		s.Node, err = node.Start(ctx, options)
 		return err
@@ -73,6 +78,25 @@ func (b *bench) on(ctx context.Context, use func(*small) error) (err error) {
 		err = errors.Join(err, removed, closed)
 	}()
 	return use(s)
+}
+
+// fresh copies both programs, and has the kernel forget what it keeps of the copies: it counts to
+// whoever reads it first.
+func fresh(from, to string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	for _, name := range []string{binaries.Sunaba, binaries.Shim} {
+		file, err := os.Open(filepath.Join(to, name))
+		if err != nil {
+			return err
+		}
+		err = errors.Join(unix.Fsync(int(file.Fd())), unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED), file.Close())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *small) stop() error { return s.SignalDaemon(syscall.SIGTERM) }
@@ -334,7 +358,7 @@ func (g group) processes() (all []int, err error) {
 	return all, err
 }
 
-// remove removes the group with what is left below it, once its last processes have gone.
+// remove removes the group with what is left below it, once its last processes have ended.
 func (g group) remove() error {
 	var errs []error
 	for _, h := range g.hierarchies {
