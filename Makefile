@@ -37,8 +37,8 @@ ALIGN   := [ "$$($(GO) env GOARCH)" != amd64 ] || echo -funcalign=16
 BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS) $$($(ALIGN))"
 
 .PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
-        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent bench-peers critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
-        v2-test vm-test clean
+        test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent bench-peers bench-small critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
+        v2-test vm-test test-arches clean
 
 all: build share
 
@@ -170,6 +170,10 @@ bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
 bench-components: setup-tests build
 	$(GO) run $(FLAGS) ./tests/bench/components -bin $(BIN) $(BENCH_FLAGS)
 
+# A node of 128 MiB of memory and one processor, in one cgroup of version 1: starts of the server, idle guests, servers, a pull.
+bench-small: setup build
+	$(GO) run $(FLAGS) ./tests/bench/small -bin $(BIN) $(BENCH_FLAGS)
+
 # What the agent, which runs the pods of manifests, costs above the bare CRI calls on the same server: memory, probes, starts,
 # restarts, boots, writes and the program's size. It takes an hour; BENCH_FLAGS=-quick measures the main goals in ten minutes,
 # BENCH_FLAGS='-only starts,writes -rounds 10' does a part. It is compared with a standalone kubelet too if that was built:
@@ -276,6 +280,12 @@ v2-test: setup-tests tools $(TOOLS)/bin/critest
 # where the processor's virtualization cannot be used; VM_FLAGS='-run REGEXP' runs a part.
 vm-test: setup tools $(TOOLS)/bin/critest
 	$(GO) run $(FLAGS) ./tests/vm $(VM_FLAGS)
+
+# Tests of other architectures, under qemu's emulators of single programs: ARCHES_FLAGS=-short is what continuous integration runs,
+# '-run riscv64/images -tests REGEXP' a part. The rest of the machine knows nothing of the emulators.
+test-arches: setup
+	@tests/runtimes.sh qemu
+	$(GO) run $(FLAGS) ./tests/arches $(ARCHES_FLAGS)
 
 # --- pinned tools, a module of their own -----------------------------------------------------------
 

@@ -1,16 +1,26 @@
 #!/bin/sh
 # Fetches OCI runtimes that are no Go modules into .cache, for `make runtimes-test`: crun of Debian's newest release with the
-# libraries that it was linked with, and youki from crates.io. Nothing is installed, and apt's own lists stay as they are. One
-# that cannot be had is named, and is no error.
+# libraries that it was linked with, and youki from crates.io. For `make test-arches`, it fetches qemu's emulators of single
+# programs. Nothing is installed, and apt's own lists stay as they are. One that cannot be had is named, and is no error.
 #
-#	runtimes.sh [crun] [youki]
+#	runtimes.sh [crun] [youki] [qemu]
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=$root/.cache
 
-# newest COMMAND... runs apt-get with lists of Debian's unstable release alone.
-newest() {
+# lists RELEASE gets the lists of a release of Debian for debian, apart from the machine's own.
+lists() {
+	rm -rf "$cache/apt"
+	mkdir -p "$cache/apt/lists/partial" "$cache/apt/cache/archives/partial"
+	: >"$cache/apt/status"
+	keys=/usr/share/keyrings/debian-archive-keyring.gpg
+	echo "deb [signed-by=$keys] http://deb.debian.org/debian $1 main" >"$cache/apt/sources.list"
+	debian update >/dev/null
+}
+
+# debian COMMAND... runs apt-get with those lists alone.
+debian() {
 	apt-get -o Dir::Etc::sourcelist="$cache/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$cache/apt/lists" \
 		-o Dir::State::status="$cache/apt/status" -o Dir::Cache="$cache/apt/cache" -o APT::Sandbox::User=root -o Acquire::Retries=3 "$@"
 }
@@ -19,15 +29,12 @@ fetch_crun() {
 	to=$cache/crun
 	[ ! -x "$to/usr/bin/crun" ] || return 0
 	command -v apt-get >/dev/null 2>&1 || return 1
-	rm -rf "$to" "$cache/apt"
-	mkdir -p "$to" "$cache/apt/lists/partial" "$cache/apt/cache/archives/partial"
-	: >"$cache/apt/status"
-	keys=/usr/share/keyrings/debian-archive-keyring.gpg
-	echo "deb [signed-by=$keys] http://deb.debian.org/debian sid main" >"$cache/apt/sources.list"
-	newest update >/dev/null || return 1
+	rm -rf "$to"
+	mkdir -p "$to"
+	lists sid || return 1
 	(
 		cd "$to" || exit 1
-		newest download crun libc6 libcap2 libseccomp2 libsystemd0 libjson-c5 libblake3-0 patchelf >/dev/null || exit 1
+		debian download crun libc6 libcap2 libseccomp2 libsystemd0 libjson-c5 libblake3-0 patchelf >/dev/null || exit 1
 		for package in *.deb; do dpkg -x "$package" . && rm "$package" || exit 1; done
 	) || return 1
 	rm -rf "$cache/apt"
@@ -47,6 +54,26 @@ fetch_youki() {
 	command -v cargo >/dev/null 2>&1 || return 1
 	CARGO_TARGET_DIR=$cache/youki/target cargo install --quiet --locked --features v1 --root "$cache/youki" youki || return 1
 	rm -rf "$cache/youki/target"
+}
+
+# That of Debian 12 has no openat2. The package is unpacked and not installed, which would have the kernel run programs of
+# other architectures by it. It may be there whole or not at all.
+fetch_qemu() {
+	to=$cache/qemu
+	[ ! -d "$to" ] || return 0
+	command -v apt-get >/dev/null 2>&1 || return 1
+	rm -rf "$to.new"
+	mkdir -p "$to.new"
+	lists trixie || return 1
+	(
+		cd "$to.new" || exit 1
+		debian download qemu-user >/dev/null || exit 1
+		dpkg -x qemu-user_*.deb . || exit 1
+		rm qemu-user_*.deb
+		find usr/bin ! -name qemu-aarch64 ! -name qemu-arm ! -name qemu-riscv64 ! -type d -delete
+	) || return 1
+	rm -rf "$cache/apt"
+	mv "$to.new" "$to"
 }
 
 for name in "$@"; do

@@ -123,7 +123,7 @@ func (c *Compiler) Compile(ctx context.Context, path, digest string) (err error)
 		return err
 	}
 	defer func() { c.leave(leaf, digest, ctx.Err() == nil) }()
-	o := client.CompileOptions{Binary: c.o.Shim, CacheDir: c.o.Cache, Module: path, Digest: digest, OptimizeGo: c.o.OptimizeGo}
+	o := client.CompileOptions{Binary: c.o.Shim, CacheDir: c.o.Cache, Module: path, Digest: digest, OptimizeGo: c.o.OptimizeGo, Memory: c.o.Limits.Memory}
 	if c.o.Cgroups.Driver == cgroup.Systemd { // makes a scope of its first process
 		o.Place = func(pid int) error { return c.o.Cgroups.PlaceFamily(leaf, pid) }
 	} else {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -55,7 +56,8 @@ func (i *Image) linux(ctx context.Context, o Options) ([]ocispec.Descriptor, err
 		}
 		config.Entrypoint = []string{program}
 	}
-	platform := ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	// As what reads the image names it: on arm with a variant.
+	platform := platforms.Normalize(ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	variant, err := i.image(ctx, t, platform, config)
 	variant.Platform = &platform
 	return []ocispec.Descriptor{variant}, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,8 @@ type CompileOptions struct {
 	Digest   string // "sha256:…" of the module
 	// OptimizeGo has the functions of a Go module rewritten, as they are for the pods that ask for it.
 	OptimizeGo bool
+	// Memory is what all compilations may take together, in bytes, by their cgroup.
+	Memory uint64
 	// Born and Place are as in StartOptions.
 	Born  func(attr *syscall.SysProcAttr) (release func(), err error)
 	Place func(pid int) error
@@ -39,7 +42,7 @@ const compileGrace = 5 * time.Second
 // ErrInvalidArgument, with a text, for a module that is not valid and for a component; the
 // context's.
 func Compile(ctx context.Context, o CompileOptions) error {
-	cmd := exec.CommandContext(ctx, o.Binary, "compile", "-cache", o.CacheDir, "-digest", o.Digest, "-leased")
+	cmd := exec.CommandContext(ctx, o.Binary, "compile", "-cache", o.CacheDir, "-digest", o.Digest, "-memory", strconv.FormatUint(o.Memory, 10), "-leased")
 	if o.OptimizeGo {
 		cmd.Args = append(cmd.Args, "-optimize-go")
 	}

@@ -143,3 +143,25 @@ func worksBelow(dirs ...string) ([]int, error) {
 	}
 	return pids, nil
 }
+
+// Written is how many bytes a node's server and its shims have had written to a disk.
+func Written(n *node.Node) (sum int64, err error) {
+	pids, err := Shims(n)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range append(pids, n.DaemonPID()) {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(data), "\nwrite_bytes: ")
+		line, _, _ := strings.Cut(rest, "\n")
+		bytes, err := strconv.ParseInt(line, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read /proc/%d/io: %w", pid, err)
+		}
+		sum += bytes
+	}
+	return sum, nil
+}

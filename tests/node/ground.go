@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,6 +90,32 @@ func Again(args []string, env ...string) *exec.Cmd {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	return cmd
+}
+
+// RunAgain runs this program once more as Again does, to its end. Where the context ends before, it
+// asks it to end. The program itself says what is wrong with it.
+func RunAgain(ctx context.Context, args []string, env ...string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("not root: pods have namespaces and cgroups")
+	}
+	cmd := Again(args, env...)
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		err = errors.Join(cmd.Process.Signal(syscall.SIGTERM), <-ended)
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("it ended with %d", exit.ExitCode())
+	}
+	return err
 }
 
 // Apart calls a function on a thread in a network and a mount namespace of its own, and waits for

@@ -29,7 +29,7 @@ func freeOf(t *testing.T, disk string) int64 {
 	if err := unix.Statfs(disk, &st); err != nil {
 		t.Fatal(err)
 	}
-	return int64(st.Bavail) * st.Bsize
+	return int64(st.Bavail) * int64(st.Bsize)
 }
 
 // A node whose disk is full says so, loses nothing, lets everything be removed, starts, and goes on

@@ -17,11 +17,12 @@ import (
 // Builder builds suites with the host's Go.
 type Builder struct {
 	Context context.Context
-	Root    string // the project's folder
-	Out     string // folder that gets the binaries
-	Inside  string // the same, as the machine sees it
-	Scratch string // folder of the machine that is writable
-	Files   string // what critest's images are packed from, as tests/critest/fetch.sh got it
+	Root    string   // the project's folder
+	Out     string   // folder that gets the binaries
+	Inside  string   // the same, as the machine sees it
+	Scratch string   // folder of the machine that is writable
+	Files   string   // what critest's images are packed from, as tests/critest/fetch.sh got it
+	Env     []string // on top of the environment of programs of the host
 
 	Tested   string        // expression for the tests' names; "" for all
 	Flags    []string      // more of them for the binaries of tests
@@ -32,7 +33,7 @@ type Builder struct {
 func (b *Builder) Tool(name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(b.Context, "nice", append([]string{"-n", "10", name}, args...)...)
 	cmd.Dir = b.Root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), b.Env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -24,7 +24,9 @@ func (s Suite) Run(ctx context.Context, env []string, line func(text string), fi
 	end := &End{Suite: s.Name}
 	end.Code, end.Why = s.command(ctx, env, line)
 	end.Took = time.Since(started)
-	end.LeftOver = since(before)
+	if !s.Beside {
+		end.LeftOver = since(before)
+	}
 	for _, pattern := range s.Keep {
 		files, err := filepath.Glob(pattern)
 		if err != nil {

@@ -17,6 +17,7 @@ type Suite struct {
 	Env     []string      // on top of the machine's
 	Timeout time.Duration // after which it is killed
 	Keep    []string      // files to keep after it, as glob patterns
+	Beside  bool          // others run on the machine meanwhile: what is left on it may be theirs
 }
 
 // End is how a suite ended.

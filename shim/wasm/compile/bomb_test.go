@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -65,5 +67,28 @@ func TestCompileBombs(t *testing.T) {
 func TestBombsThatAreNone(t *testing.T) {
 	if _, err := Ensure(context.Background(), Options{CacheDir: t.TempDir()}, writeModule(t, bomb(3, 4, 5)), ""); err != nil {
 		t.Error(err)
+	}
+}
+
+// With little memory, garbage is collected before it takes all: the same module takes less. What
+// qemu-user takes for itself would count too (tests/arches).
+func TestLittleMemory(t *testing.T) {
+	module := writeModule(t, bomb(60000, 4, 4))
+	peak := map[uint64]int64{}
+	for _, memory := range []uint64{0, 16 << 20} {
+		o := Options{CacheDir: t.TempDir(), Memory: memory, Start: func(cmd *exec.Cmd) (func() int, error) {
+			wait, err := startPlain(cmd)
+			return func() int {
+				code := wait()
+				peak[memory] = cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+				return code
+			}, err
+		}}
+		if _, err := Ensure(t.Context(), o, module, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if peak[16<<20] > peak[0]*5/6 {
+		t.Errorf("with 16 MiB a compilation took %d KiB, without a limit %d", peak[16<<20], peak[0])
 	}
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ const childFlag = "-child="
 
 // childArgs returns the arguments of a child.
 func childArgs(skip Steps, l limits) []string {
-	return []string{"compile", fmt.Sprintf("%s%d,%d,%d,%s", childFlag, skip, l.seconds, l.data, told())}
+	return []string{"compile", fmt.Sprintf("%s%d,%d,%d,%d,%s", childFlag, skip, l.seconds, l.data, l.heap, told())}
 }
 
 // asChild says whether the arguments of the compile face make it a child, and for which engine.
@@ -33,7 +34,7 @@ func asChild(args []string) (skip Steps, l limits, made string, ok bool) {
 	if len(args) != 1 || !strings.HasPrefix(args[0], childFlag) {
 		return 0, l, "", false
 	}
-	_, err := fmt.Sscanf(args[0], childFlag+"%d,%d,%d,%s", &skip, &l.seconds, &l.data, &made)
+	_, err := fmt.Sscanf(args[0], childFlag+"%d,%d,%d,%d,%s", &skip, &l.seconds, &l.data, &l.heap, &made)
 	return skip, l, made, err == nil
 }
 
@@ -44,6 +45,7 @@ const exitExhausted = 2
 type limits struct {
 	seconds uint64 // of CPU time
 	data    uint64 // bytes of memory; a 32-bit child cannot have as much anyway
+	heap    uint64 // bytes near which garbage is collected more often; 0 = by data
 }
 
 // ample returns limits that suffice for any well-meant module of this size, and keep a small one
@@ -102,7 +104,7 @@ func lockIn(size int64, may limits) error {
 			return fmt.Errorf("set resource limit %d: %w", l.resource, err)
 		}
 	}
-	debug.SetMemoryLimit(int64(may.data / 4 * 3))
+	debug.SetMemoryLimit(int64(cmp.Or(may.heap, may.data) / 4 * 3))
 	if err := cage.Drop(cage.Nobody, cage.Nobody, nil); err != nil {
 		return err
 	}

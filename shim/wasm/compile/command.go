@@ -48,6 +48,7 @@ func command(ctx context.Context, args []string) error {
 	drop := flags.Bool("drop", false, "remove the module's entries")
 	list := flags.Bool("list", false, "print what is kept")
 	optimizeGo := flags.Bool("optimize-go", false, "rewrite the functions of Go's modules")
+	memory := flags.Uint64("memory", 0, "bytes of memory that compilations may take")
 	leased := flags.Bool("leased", false, "end when standard input does")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -69,7 +70,7 @@ func command(ctx context.Context, args []string) error {
 	skip := Without(*optimizeGo)
 	entry, err := Open(*cache, *digest, skip)
 	if flags.NArg() == 1 {
-		entry, err = Ensure(ctx, Options{CacheDir: *cache, Skip: skip}, flags.Arg(0), *digest)
+		entry, err = Ensure(ctx, Options{CacheDir: *cache, Skip: skip, Memory: *memory}, flags.Arg(0), *digest)
 	}
 	if err != nil {
 		return err

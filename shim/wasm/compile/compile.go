@@ -33,6 +33,7 @@
 //	compile -cache DIR -drop -digest D           remove the module's entries
 //	compile -cache DIR -list                     print what is kept of each module, as JSON
 //
+// With -memory BYTES, what all compilations may take, garbage is collected before it takes that.
 // Its exit code is 0, 65 for a module that is refused (the reason is on standard error), 1 for any
 // other error.
 package compile
@@ -64,6 +65,9 @@ type Options struct {
 	Start func(*exec.Cmd) (wait func() int, err error)
 	// Skip leaves steps out: entries that are made without them are others.
 	Skip Steps
+	// Memory is what all compilations may take, in bytes: near it, garbage is collected more often.
+	// 0 = no limit.
+	Memory uint64
 
 	limits limits // of a child; none = ample
 }

@@ -106,6 +106,7 @@ func (o Options) runChild(ctx context.Context, module *os.File, out string) erro
 			return err
 		}
 		o.limits = ample(info.Size())
+		o.limits.heap = min(o.Memory, o.limits.data)
 	}
 	cmd := exec.Command(o.Self, childArgs(o.Skip, o.limits)...)
 	cmd.Env = []string{"GOTRACEBACK=none"}

@@ -303,6 +303,9 @@ func privilegeAttempts() []attempt {
 	}
 }
 
+// memfdSecret is the number of memfd_secret, which package unix does not have for arm.
+const memfdSecret = 447
+
 // kernelAttempts are after the kernel.
 func kernelAttempts() (all []attempt) {
 	for name, nr := range map[string]uintptr{
@@ -316,7 +319,7 @@ func kernelAttempts() (all []attempt) {
 	for name, nr := range map[string]uintptr{
 		"host name": unix.SYS_SETHOSTNAME, "time": unix.SYS_SETTIMEOFDAY, "clock": unix.SYS_CLOCK_SETTIME, "adjust clock": unix.SYS_ADJTIMEX,
 		"reboot": unix.SYS_REBOOT, "kernel log": unix.SYS_SYSLOG, "swap": unix.SYS_SWAPON, "accounting": unix.SYS_ACCT, "quota": unix.SYS_QUOTACTL,
-		"landlock": unix.SYS_LANDLOCK_CREATE_RULESET, "memory file": unix.SYS_MEMFD_CREATE, "secret memory": unix.SYS_MEMFD_SECRET,
+		"landlock": unix.SYS_LANDLOCK_CREATE_RULESET, "memory file": unix.SYS_MEMFD_CREATE, "secret memory": memfdSecret,
 		"move pages": unix.SYS_MOVE_PAGES, "lock memory": unix.SYS_MLOCKALL, "splice": unix.SYS_SPLICE, "timer file": unix.SYS_TIMERFD_CREATE,
 		"signal file": unix.SYS_SIGNALFD4, "aio": unix.SYS_IO_SETUP, "vmsplice": unix.SYS_VMSPLICE, "membarrier": unix.SYS_MEMBARRIER,
 	} {

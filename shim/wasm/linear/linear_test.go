@@ -183,3 +183,36 @@ func TestPoolAtOnce(t *testing.T) {
 		t.Errorf("%d bytes are counted at the end", p.Used())
 	}
 }
+
+// In 32 bits of address space there is room for every seat, unless the module starts with more.
+func TestNarrowAddresses(t *testing.T) {
+	for _, c := range []struct {
+		least, most uint64
+		o           Options
+		want        uint64
+	}{
+		{2 * wasmPage, maxLinear, Options{}, max32},
+		{2 * wasmPage, 5 * wasmPage, Options{}, 5 * wasmPage},
+		{2 * wasmPage, maxLinear, Options{Seats: 64}, 16 << 20},
+		{2 * wasmPage, maxLinear, Options{Seats: 100}, 163 * wasmPage},
+		{32 << 20, maxLinear, Options{Seats: 64}, 32 << 20},
+		{2 * wasmPage, maxLinear, Options{Seats: 8, Each: 40*wasmPage - 1}, 40 * wasmPage},
+		{2 * wasmPage, maxLinear, Options{Each: maxLinear}, max32},
+		{maxLinear, maxLinear, Options{}, max32},
+		{0, 0, Options{Seats: 1 << 20}, wasmPage},
+	} {
+		if got := narrow(c.least, c.most, c.o); got != c.want {
+			t.Errorf("from %d to %d bytes, %+v: parts of %d, want %d", c.least, c.most, c.o, got, c.want)
+		}
+	}
+}
+
+// A pool with many seats has them all, on every architecture.
+func TestAllSeatsFit(t *testing.T) {
+	p := New(Options{Seats: 64})
+	for i := range 64 {
+		if m, ok := p.Allocate(2*wasmPage, maxLinear).(*Memory); !ok || len(m.Reallocate(2*wasmPage)) != 2*wasmPage {
+			t.Fatalf("there is no memory %d", i+1)
+		}
+	}
+}

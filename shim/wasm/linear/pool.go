@@ -93,11 +93,11 @@ func (e *StartError) Unwrap() error { return e.Err }
 var ErrNoSeat = errors.New("every linear memory is in use")
 
 // Allocate implements experimental.MemoryAllocator. A module has one memory.
-func (p *Pool) Allocate(_, most uint64) experimental.LinearMemory {
+func (p *Pool) Allocate(least, most uint64) experimental.LinearMemory {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.arena == nil {
-		if err := p.reserve(most); err != nil {
+		if err := p.reserve(least, most); err != nil {
 			return failed{err}
 		}
 	}
@@ -119,10 +119,10 @@ func (p *Pool) seats() int { return int(uint64(len(p.arena)) / p.most) }
 
 // reserve takes the address space. Where it is crowded there are fewer parts, and then smaller
 // ones: growing ends earlier.
-func (p *Pool) reserve(most uint64) error {
+func (p *Pool) reserve(least, most uint64) error {
 	most = max(min(most, maxLinear), wasmPage)
 	if bits.UintSize == 32 {
-		most = min(most, max32)
+		most = narrow(least, most, p.options)
 	}
 	for seats := uint64(max(p.options.Seats, 1)); ; {
 		err := error(unix.ENOMEM)
@@ -145,6 +145,17 @@ func (p *Pool) reserve(most uint64) error {
 			return fmt.Errorf("reserve linear memory: %w", err)
 		}
 	}
+}
+
+// narrow is the size of each part where a process has 32 bits of address space: what a memory may
+// reach at most, or its share of what all seats get together. A module that starts with more than
+// that has fewer seats.
+func narrow(least, most uint64, o Options) uint64 {
+	if o.Each != 0 {
+		most = min(most, (o.Each+wasmPage-1)/wasmPage*wasmPage)
+	}
+	share := max32 / uint64(max(o.Seats, 1)) / wasmPage * wasmPage
+	return max(min(most, max(share, least), max32), wasmPage)
 }
 
 // Reservation is where the memories lie, 0 bytes before the first one.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // goGuest compiles a Go program in testdata.
@@ -109,7 +110,7 @@ func TestHTTP(t *testing.T) {
 	url, stop := server(t)
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 2 * time.Minute}
+	client := &http.Client{Transport: transport, Timeout: node.Slow(2 * time.Minute)}
 	big := bytes.Repeat([]byte("0123456789"), 30000)
 	var group sync.WaitGroup
 	for i := range 50 {

@@ -5,15 +5,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sunaba-project/sunaba/tests/commandline"
@@ -102,7 +99,7 @@ func names(parts []part) []string {
 
 func (b *bench) run(ctx context.Context, args []string, only string) (err error) {
 	if os.Getenv(inside) == "" {
-		return again(ctx, args)
+		return node.RunAgain(ctx, args, inside+"=1")
 	}
 	parts := b.parts()
 	var wanted []part
@@ -133,34 +130,4 @@ func (b *bench) run(ctx context.Context, args []string, only string) (err error)
 		}
 	}
 	return b.table.Print(b.out)
-}
-
-// again runs this program in a network and a mount namespace of its own, so that no other server's
-// pods have its addresses.
-func again(ctx context.Context, args []string) error {
-	if os.Geteuid() != 0 {
-		return errors.New("not root: pods have namespaces and cgroups")
-	}
-	cmd := node.Again(args, inside+"=1")
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	select {
-	case err := <-ended:
-		return said(err)
-	case <-ctx.Done():
-		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), said(<-ended))
-	}
-}
-
-// said is the error of a program that has said itself what was wrong.
-func said(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return fmt.Errorf("it ended with %d", exit.ExitCode())
-	}
-	return err
 }

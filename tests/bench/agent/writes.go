@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,14 +70,14 @@ func (b *bench) quietly(m *machine) error {
 		return err
 	}
 	begun := time.Now()
-	before, err := m.written()
+	before, err := measure.Written(m.Node)
 	if err != nil {
 		return err
 	}
 	if err := wait(m.ctx, b.quiet); err != nil {
 		return err
 	}
-	after, err := m.written()
+	after, err := measure.Written(m.Node)
 	if err != nil {
 		return err
 	}
@@ -97,28 +95,6 @@ func (b *bench) quietly(m *machine) error {
 	bytes := float64(after - before)
 	b.table.Add("written to disk by server and shims in a quiet hour, KiB", fmt.Sprintf("%.1f", bytes/1024*time.Hour.Seconds()/b.quiet.Seconds()), "", "", "≤ 0", bytes == 0)
 	return nil
-}
-
-// written is how many bytes the server and its shims have had written to a disk.
-func (m *machine) written() (sum int64, err error) {
-	pids, err := measure.Shims(m.Node)
-	if err != nil {
-		return 0, err
-	}
-	for _, pid := range append(pids, m.DaemonPID()) {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-		if err != nil {
-			return 0, err
-		}
-		_, rest, _ := strings.Cut(string(data), "\nwrite_bytes: ")
-		line, _, _ := strings.Cut(rest, "\n")
-		n, err := strconv.ParseInt(line, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read /proc/%d/io: %w", pid, err)
-		}
-		sum += n
-	}
-	return sum, nil
 }
 
 // synced counts the synced writes of the server while something is done.
