@@ -111,14 +111,15 @@ func (f *faults) readLines(s *runtime.ContainerStatus, w writes) {
 	}
 }
 
-// fault does something to the node. All kinds have their turn.
+// fault does something to the node. All kinds have their turn, also in a short run.
 func (f *faults) fault() {
 	if len(f.deck) == 0 {
-		f.deck = []func(){f.fullDisk, f.readOnly, f.badRegistry, f.manyConnections, f.littleMemory}
-		for range 10 {
-			f.deck = append(f.deck, f.kill)
+		kinds := []func(){f.fullDisk, f.readOnly, f.badRegistry, f.manyConnections, f.littleMemory}
+		f.random.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+		for _, kind := range kinds {
+			f.deck = append(f.deck, kind, f.kill)
 		}
-		f.random.Shuffle(len(f.deck), func(i, j int) { f.deck[i], f.deck[j] = f.deck[j], f.deck[i] })
+		f.deck = append(f.deck, f.kill, f.kill, f.kill, f.kill, f.kill)
 	}
 	next := f.deck[0]
 	f.deck = f.deck[1:]
