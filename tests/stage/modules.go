@@ -16,8 +16,11 @@ import (
 // modules is the folder with what nodes have compiled of the images that they pulled: one folder
 // for each image, with the entries of the node's own folder by the names that they have there, so
 // that what another build of the product or another configuration would not use is not used here.
-// All processes of a package share it.
+// All processes of a package share it, and in `make test` all packages.
 type modules string
+
+// pulledByNodes is the folder of what nodes have compiled of images that they pulled by themselves.
+const pulledByNodes = "nodes"
 
 // image is the folder of an image in a registry of these tests, whose port is each process's own.
 func (m modules) image(ref string) string {
@@ -43,6 +46,25 @@ func (m modules) take(ref, folder string, before map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// giveAll puts all that was compiled into a node's folder.
+func (m modules) giveAll(folder string) error {
+	images, err := filepath.Glob(filepath.Join(string(m), "*"))
+	if err != nil {
+		return err
+	}
+	for _, image := range images {
+		if err := linkEntries(image, folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeAll keeps all that is in a node's folder.
+func (m modules) takeAll(folder string) error {
+	return linkEntries(folder, filepath.Join(string(m), pulledByNodes))
 }
 
 // entries are the names of the compiled modules in a folder, which need not be there.
