@@ -37,7 +37,7 @@ const Variable = "SUNABA_TEST_BINARIES"
 // removed at its end, so that nothing of another tree is in it.
 const SharedVariable = "SUNABA_TEST_MADE"
 
-// SharedFolder is a folder of that one, "" where there is none. Whoever writes to it makes it.
+// SharedFolder is a folder of that one, or "" without the variable. Its first writer makes it.
 func SharedFolder(name string) string {
 	if folder := os.Getenv(SharedVariable); folder != "" {
 		return filepath.Join(folder, name)
