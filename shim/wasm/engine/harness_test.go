@@ -265,7 +265,6 @@ type output struct {
 	done         chan struct{}
 	mu           sync.Mutex
 	buffer       bytes.Buffer
-	grown        chan struct{} // closed, and another in its place, when there is more
 }
 
 func newOutput(t testing.TB) *output {
@@ -274,7 +273,7 @@ func newOutput(t testing.TB) *output {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &output{ours: r, theirs: w, done: make(chan struct{}), grown: make(chan struct{})}
+	o := &output{ours: r, theirs: w, done: make(chan struct{})}
 	go func() {
 		defer close(o.done)
 		defer r.Close()
@@ -283,8 +282,6 @@ func newOutput(t testing.TB) *output {
 			n, err := r.Read(chunk)
 			o.mu.Lock()
 			o.buffer.Write(chunk[:n])
-			close(o.grown)
-			o.grown = make(chan struct{})
 			o.mu.Unlock()
 			if err != nil {
 				return
@@ -310,20 +307,12 @@ func (o *output) all() string {
 // await returns when the output contains text.
 func (o *output) await(t testing.TB, text string) {
 	t.Helper()
-	late := time.After(patience)
-	for {
-		o.mu.Lock()
-		found, grown := strings.Contains(o.buffer.String(), text), o.grown
-		o.mu.Unlock()
-		if found {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
+		if strings.Contains(o.soFar(), text) {
 			return
 		}
-		select {
-		case <-grown:
-		case <-late:
-			t.Fatalf("output has no %q: %q", text, o.soFar())
-		}
 	}
+	t.Fatalf("output has no %q: %q", text, o.soFar())
 }
 
 // pipes gives the bundle output pipes and, with stdin, an input pipe.
