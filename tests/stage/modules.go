@@ -55,6 +55,9 @@ func (m modules) giveAll(folder string) error {
 		return err
 	}
 	for _, image := range images {
+		if strings.HasPrefix(filepath.Base(image), unfinished) {
+			continue
+		}
 		if err := linkEntries(image, folder); err != nil {
 			return err
 		}
@@ -92,8 +95,12 @@ func linkEntries(from, to string) error {
 	return nil
 }
 
+// unfinished is how the names of folders begin in which entries are linked.
+const unfinished = "entry-"
+
 // linkEntry gives the files of an entry names in another folder, all at once. What is there stays.
-// On another file system there is no such name, and nothing is done.
+// Nothing is done on another file system, which cannot have such names, or if the entry's node
+// removes it meanwhile.
 func linkEntry(from, to, name string) error {
 	if _, err := os.Stat(filepath.Join(to, name)); err == nil {
 		return nil
@@ -101,7 +108,7 @@ func linkEntry(from, to, name string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	made, err := os.MkdirTemp(filepath.Dir(to), "entry-")
+	made, err := os.MkdirTemp(filepath.Dir(to), unfinished)
 	if err != nil {
 		return err
 	}
@@ -116,7 +123,7 @@ func linkEntry(from, to, name string) error {
 		}
 		return os.Link(path, own)
 	})
-	if errors.Is(err, unix.EXDEV) {
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {

@@ -103,6 +103,10 @@ func (w *World) compileGo(ctx context.Context) error {
 		if out, err := compile.CombinedOutput(); err != nil {
 			return fmt.Errorf("compile %q: %w\n%s", name, err, out)
 		}
+		// Need stores the same image by this name.
+		if err := linkEntries(w.modules.image(ref), w.modules.image(w.Registry.Host+"/sunaba/"+name+":v1")); err != nil {
+			return err
+		}
 	}
 	return nil
 }
