@@ -95,7 +95,7 @@ func linkEntries(from, to string) error {
 	return nil
 }
 
-// unfinished is how the names of folders begin in which entries are linked.
+// unfinished is the prefix of folders in which entries are being linked.
 const unfinished = "entry-"
 
 // linkEntry gives the files of an entry names in another folder, all at once. What is there stays.
