@@ -137,18 +137,19 @@ setup-tests:
 	@tests/setup.sh --tests
 	@tests/components.sh
 
-# The packages whose tests take longest, so that they start first: three run side by side, each in folders, networks and
-# cgroups of its own.
-LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts ./tests/recovery ./tests/components ./tests/containerd \
+# The packages whose tests take longest, so that they start first. Four run side by side, because
+# most wait more than they compute, each in folders, networks and cgroups of its own.
+LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts ./tests/recovery ./tests/containerd ./tests/components \
            ./cmd/containerd-shim-sunaba-v1 ./tests/recovery/pods ./tests/pages ./tests/gowasm ./images ./shim/runc ./shim/wasm/compile ./tests/criwasm
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
 # machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own. The laws do not run again
-# in `make check test`.
+# in `make check test`. The folder is for what packages make once and share (tests/binaries).
 test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc $(BROWSER)/bin/browser
-	cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...
-	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT INT TERM && export SUNABA_TEST_MADE="$$made" && set -x && \
+	(cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...) && \
+	$(GO) test $(FLAGS) -vet=off -count=1 -p 4 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
 
 demo: setup tools build
 	$(GO) run $(FLAGS) ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl

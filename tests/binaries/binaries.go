@@ -32,6 +32,19 @@ func LinkFlags() string {
 // built of this tree: by `make test`, for all packages. Elsewhere they are built.
 const Variable = "SUNABA_TEST_BINARIES"
 
+// SharedVariable is the environment variable with a folder of what the packages of one `make test`
+// make once: guests that are built, modules that are compiled. It is empty when the run starts and
+// removed at its end, so that nothing of another tree is in it.
+const SharedVariable = "SUNABA_TEST_MADE"
+
+// SharedFolder is a folder of that one, or "" without the variable. Its first writer makes it.
+func SharedFolder(name string) string {
+	if folder := os.Getenv(SharedVariable); folder != "" {
+		return filepath.Join(folder, name)
+	}
+	return ""
+}
+
 // module is the project's path, whose packages are built from any folder of it.
 const module = "github.com/sunaba-project/sunaba"
 

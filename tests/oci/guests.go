@@ -2,16 +2,22 @@ package oci
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/components"
 )
 
@@ -115,8 +121,54 @@ func exists(path string) bool {
 }
 
 // build runs command in dir with the name of an output file appended and returns that file's
-// content.
+// content. What is built in the project's own folders is built once for all packages of a run
+// (binaries.SharedFolder): its sources do not change meanwhile.
 func build(ctx context.Context, dir string, env []string, command ...string) ([]byte, error) {
+	file, err := sharedFile(dir, env, command)
+	if err != nil {
+		return nil, fmt.Errorf("build %q: %w", dir, err)
+	}
+	if file == "" {
+		return buildAnew(ctx, dir, env, command)
+	}
+	lock, err := os.Create(file + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := durable.WaitLock(lock); err != nil {
+		return nil, fmt.Errorf("build %q: %w", dir, err)
+	}
+	program, err := os.ReadFile(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return program, err
+	}
+	if program, err = buildAnew(ctx, dir, env, command); err != nil {
+		return nil, err
+	}
+	return program, durable.Replace(file, program, 0o600)
+}
+
+// sharedFile is where the run keeps what a command builds in a folder of the project, "" where it
+// keeps nothing.
+func sharedFile(dir string, env, command []string) (string, error) {
+	folder := binaries.SharedFolder("guests")
+	if folder == "" {
+		return "", nil
+	}
+	module, err := findAbove(".", "go.mod")
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.Abs(dir); err != nil || !strings.HasPrefix(dir, filepath.Dir(module)+"/") {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", dir, env, command))
+	return filepath.Join(folder, hex.EncodeToString(sum[:])), os.MkdirAll(folder, 0o755)
+}
+
+// buildAnew is build each time.
+func buildAnew(ctx context.Context, dir string, env, command []string) ([]byte, error) {
 	temp, err := os.MkdirTemp("", "sunaba-build-")
 	if err != nil {
 		return nil, err

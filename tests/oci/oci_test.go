@@ -1,14 +1,18 @@
 package oci
 
 import (
+	"bytes"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
 func must[T any](t *testing.T) func(T, error) T {
@@ -83,5 +87,42 @@ func TestBuildC(t *testing.T) {
 	module := must[[]byte](t)(BuildC(t.Context(), file))
 	if !strings.HasPrefix(string(module), "\x00asm\x01") {
 		t.Errorf("no WebAssembly module: % x", module[:8])
+	}
+}
+
+// A guest of the project is built once in a run, and what lies elsewhere each time.
+func TestGuestIsBuiltOnce(t *testing.T) {
+	made := t.TempDir()
+	t.Setenv(binaries.SharedVariable, made)
+	const source = "../../examples/c/guest.c"
+	built, err := BuildC(t.Context(), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := filepath.Glob(filepath.Join(made, "guests", "*[0-9a-f]"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept %q, %v", kept, err)
+	}
+	if data, err := os.ReadFile(kept[0]); err != nil || !bytes.Equal(data, built) {
+		t.Errorf("%d bytes are kept of %d, %v", len(data), len(built), err)
+	}
+	if err := os.WriteFile(kept[0], []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := BuildC(t.Context(), source); err != nil || string(again) != "kept" {
+		t.Errorf("built again: %d bytes, %v", len(again), err)
+	}
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "guest.c")
+	for _, program := range [][]byte{text, []byte("int main(void) { return 1; }\n")} {
+		if err := os.WriteFile(copied, program, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := BuildC(t.Context(), copied); err != nil || bytes.Equal(got, built) != bytes.Equal(program, text) {
+			t.Errorf("%d bytes of source make %d, %v", len(program), len(got), err)
+		}
 	}
 }

@@ -65,7 +65,7 @@ func startPodsIn(t *testing.T, dir, more string) pods {
 	config := fmt.Sprintf("[pods]\nmanifests = [%q]\nlogs = %q\nnode_name = \"till-4\"\ncrash_loop_max = \"1s\"\n"+
 		"shutdown_grace = \"5s\"\nshutdown_grace_critical = \"3s\"\nlogind_drop_in = false\n%s\n[pods.node_labels]\n\"example.com/rack\" = \"7\"\n",
 		filepath.Join(dir, "manifests"), filepath.Join(dir, "pod-logs"), more)
-	m := pods{world.Start(t, dir, config+stage.Handlers)}
+	m := pods{world.StartCompiled(t, dir, config+stage.Handlers)}
 	t.Cleanup(m.endPods)
 	return m
 }

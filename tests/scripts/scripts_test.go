@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			m := world.Start(t, world.NodeDir(t), stage.Handlers)
+			m := world.StartCompiled(t, world.NodeDir(t), stage.Handlers)
 			// crictl makes pods behind the harness's back: their cgroups are looked for by the
 			// daemon's own end.
 			testscript.Run(t, testscript.Params{

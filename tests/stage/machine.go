@@ -58,6 +58,23 @@ func (w *World) Start(t *testing.T, dir, tables string, more ...string) Machine 
 	return w.StartIn(t, nil, dir, tables, more...)
 }
 
+// StartCompiled is Start for a node that others than Machine.Pull have pull images: it keeps what
+// earlier nodes have compiled, as any node does for a day with what no image of it needs.
+func (w *World) StartCompiled(t *testing.T, dir, tables string) Machine {
+	t.Helper()
+	m := w.Start(t, dir, tables)
+	folder := filepath.Join(m.Root, "wasm")
+	if err := m.modules.giveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.modules.takeAll(folder); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
 // StartIn is Start with variables of the daemon's environment.
 func (w *World) StartIn(t *testing.T, env []string, dir, tables string, more ...string) Machine {
 	t.Helper()

@@ -16,8 +16,11 @@ import (
 // modules is the folder with what nodes have compiled of the images that they pulled: one folder
 // for each image, with the entries of the node's own folder by the names that they have there, so
 // that what another build of the product or another configuration would not use is not used here.
-// All processes of a package share it.
+// All processes of a package share it, and in `make test` all packages.
 type modules string
+
+// pulledByNodes is the folder of what nodes have compiled of images that they pulled by themselves.
+const pulledByNodes = "nodes"
 
 // image is the folder of an image in a registry of these tests, whose port is each process's own.
 func (m modules) image(ref string) string {
@@ -45,6 +48,28 @@ func (m modules) take(ref, folder string, before map[string]bool) error {
 	return nil
 }
 
+// giveAll puts all that was compiled into a node's folder.
+func (m modules) giveAll(folder string) error {
+	images, err := filepath.Glob(filepath.Join(string(m), "*"))
+	if err != nil {
+		return err
+	}
+	for _, image := range images {
+		if strings.HasPrefix(filepath.Base(image), unfinished) {
+			continue
+		}
+		if err := linkEntries(image, folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeAll keeps all that is in a node's folder.
+func (m modules) takeAll(folder string) error {
+	return linkEntries(folder, filepath.Join(string(m), pulledByNodes))
+}
+
 // entries are the names of the compiled modules in a folder, which need not be there.
 func entries(folder string) (map[string]bool, error) {
 	records, err := filepath.Glob(filepath.Join(folder, "*", "entry.json"))
@@ -70,8 +95,12 @@ func linkEntries(from, to string) error {
 	return nil
 }
 
+// unfinished is the prefix of folders in which entries are being linked.
+const unfinished = "entry-"
+
 // linkEntry gives the files of an entry names in another folder, all at once. What is there stays.
-// On another file system there is no such name, and nothing is done.
+// Nothing is done on another file system, which cannot have such names, or if the entry's node
+// removes it meanwhile.
 func linkEntry(from, to, name string) error {
 	if _, err := os.Stat(filepath.Join(to, name)); err == nil {
 		return nil
@@ -79,7 +108,7 @@ func linkEntry(from, to, name string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	made, err := os.MkdirTemp(filepath.Dir(to), "entry-")
+	made, err := os.MkdirTemp(filepath.Dir(to), unfinished)
 	if err != nil {
 		return err
 	}
@@ -94,7 +123,7 @@ func linkEntry(from, to, name string) error {
 		}
 		return os.Link(path, own)
 	})
-	if errors.Is(err, unix.EXDEV) {
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {

@@ -4,6 +4,7 @@ package stage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/sunaba-project/sunaba/tests/binaries"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -71,12 +73,42 @@ func (w *World) prepare(folder, tests string) error {
 	if err != nil {
 		return err
 	}
-	w.modules = modules(filepath.Join(filepath.Dir(folder), "modules"))
+	w.modules = modules(cmp.Or(binaries.SharedFolder("modules"), filepath.Join(filepath.Dir(folder), "modules")))
 	w.Folder, w.Bin, w.Tools, w.examples = folder, filepath.Join(folder, "bin"), filepath.Join(tests, "tools/bin"), filepath.Join(tests, "../examples")
 	if err := node.HideUnified(filepath.Join(folder, "cgroup")); err != nil {
 		return err
 	}
-	return w.push(context.Background())
+	if err := w.push(context.Background()); err != nil {
+		return err
+	}
+	return w.compileGo(context.Background())
+}
+
+// compileGo compiles the examples in Go, which takes seconds, for all packages of a run: a node that
+// removes such an image has nothing left for the next node.
+func (w *World) compileGo(ctx context.Context) error {
+	if binaries.SharedFolder("modules") == "" {
+		return nil
+	}
+	for name, ref := range map[string]string{"batch": w.Batch, "greeter": w.Greeter} {
+		module, err := oci.BuildGo(ctx, filepath.Join(w.examples, name), oci.Wasip1)
+		if err != nil {
+			return err
+		}
+		file := filepath.Join(w.Folder, name+".wasm")
+		if err := os.WriteFile(file, module, 0o600); err != nil {
+			return err
+		}
+		compile := exec.CommandContext(ctx, filepath.Join(w.Bin, binaries.Shim), "compile", "-cache", w.modules.image(ref), file)
+		if out, err := compile.CombinedOutput(); err != nil {
+			return fmt.Errorf("compile %q: %w\n%s", name, err, out)
+		}
+		// Need stores the same image by this name.
+		if err := linkEntries(w.modules.image(ref), w.modules.image(w.Registry.Host+"/sunaba/"+name+":v1")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // push builds the images and stores them in the registry.
