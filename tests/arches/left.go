@@ -32,6 +32,7 @@ var left = []struct {
 	{"", "images", "TestPushFromAFullDisk", false, "a user namespace mounts no ext4"},
 	{"", "images", "TestIndexesAreBounded", true, "it hashes and reads JSON, a minute long"},
 	{"", "images", "TestImagesOfManyLayers", true, "it packs 500 layers, a minute long"},
+	{"", "images/unpack", "TestLayers", false, "a user namespace sets no trusted attributes, which make a folder opaque"},
 	{"", "images/unpack", "TestSpecialEntries", false, "a user namespace makes no devices"},
 	{"", "images/unpack", "TestUnpackedAsByContainerd", false, "containerd leaves out devices in a user namespace"},
 
