@@ -137,7 +137,7 @@ setup-tests:
 	@tests/setup.sh --tests
 	@tests/components.sh
 
-# The packages whose tests take longest, so that they start first. Four run side by side, because
+# The packages whose tests take longest, so that they start first. Three run side by side, because
 # most wait more than they compute, each in folders, networks and cgroups of its own.
 LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts ./tests/recovery ./tests/containerd ./tests/components \
            ./cmd/containerd-shim-sunaba-v1 ./tests/recovery/pods ./tests/pages ./tests/gowasm ./images ./shim/runc ./shim/wasm/compile ./tests/criwasm
@@ -149,7 +149,7 @@ test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc $(BROWSER)/bin/browser
 	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT INT TERM && export SUNABA_TEST_MADE="$$made" && set -x && \
 	(cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...) && \
-	$(GO) test $(FLAGS) -vet=off -count=1 -p 4 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
+	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
 
 demo: setup tools build
 	$(GO) run $(FLAGS) ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl
