@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -287,20 +288,28 @@ of the old one run 0 sandboxes, 0 containers
 containers wrote: stopping, ends, side ends, first, started
 removed: none
 killed while it starts, pod 0: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 1: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 2: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 3: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 4: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 5: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 6: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 killed while it starts, pod 7: Running ready=True app=Running/0
+it wrote: started
 1 sandboxes, 1 containers
 `
 
@@ -478,7 +487,11 @@ func (l *life) nothing(pods ...*corev1.Pod) {
 	}
 }
 
-// cut kills the agent while pods start: each is started once.
+// cutStart is a container whose start was under way when the agent was killed: a server gives up a
+// start whose client is gone, as containerd does, and the program has not run.
+var cutStart = regexp.MustCompile(`app=Running/1 after StartError\(128 "[^"]*context canceled[^"]*"\)`)
+
+// cut kills the agent while pods start: the program of each is started once.
 func (l *life) cut() {
 	l.t.Helper()
 	for i := range rounds {
@@ -489,7 +502,11 @@ func (l *life) cut() {
 	}
 	var pods []*corev1.Pod
 	for i := range rounds {
-		p := l.become(name("cut", i), name("killed while it starts, pod ", i), ready)
+		what := name("killed while it starts, pod ", i)
+		p := l.await(name("cut", i), what, ready)
+		l.note(what + ": " + cutStart.ReplaceAllString(line(p), "app=Running/0"))
+		l.eventually("the program of "+what, func() (bool, error) { return l.saw(name("cut", i)) != "", nil }, func() string { return "" })
+		l.note("it wrote: " + strings.TrimSpace(l.saw(name("cut", i))))
 		l.note(l.running(p))
 		pods = append(pods, p)
 		check(l.t, os.Remove(filepath.Join(l.folder(), name("cut", i)+".yaml")))

@@ -179,7 +179,12 @@ kind: Pod
 metadata: {name: cut}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: app, image: IMAGE, command: [sleep, "1000"]}]
+  volumes: [{name: seen, hostPath: {path: SEEN}}]
+  containers:
+    - name: app
+      image: IMAGE
+      command: [sh, -c, "echo started >>/seen/$(hostname); exec sleep 1000"]
+      volumeMounts: [{name: seen, mountPath: /seen}]
 `,
 	"missing": `
 apiVersion: v1
