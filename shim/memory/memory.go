@@ -56,12 +56,18 @@ func GiveBackSoon() (settled, asked func()) {
 
 // GiveBackHeapAfter returns a function to be called with each piece of work of a server, which may
 // have as much garbage as GOGC says while it works. When it was not called for so long, free heap
-// is returned to the kernel, and there may be little garbage until it is called again. The pages of
-// the program stay: a server's next call is not to wait for them.
+// is returned to the kernel, and there may be little garbage until it is called again. At the first
+// rest the pages of the program are unmapped too: a start looks at most of them, and what no process
+// maps is what the kernel drops first where memory is short. Later they stay: a server's next call
+// is not to wait for them.
 func GiveBackHeapAfter(rest time.Duration) (worked func()) {
 	usual := debug.SetGCPercent(busyPercent)
 	debug.SetGCPercent(usual)
-	return newSaver(rest, usual, func() { giveBackHeap(min(usual, idlePercent)) }).settled
+	forgetStart := sync.OnceFunc(UnmapProgram)
+	return newSaver(rest, usual, func() {
+		giveBackHeap(min(usual, idlePercent))
+		forgetStart()
+	}).settled
 }
 
 // newSaver returns a saver of a process that is busy, and allows garbage as such a one.
