@@ -147,7 +147,7 @@ LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts .
 # in `make check test`. The folder is for what packages make once and share (tests/binaries).
 test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc $(BROWSER)/bin/browser
-	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT INT TERM && export SUNABA_TEST_MADE="$$made" && set -x && \
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT INT TERM && export SUNABA_TEST_MADE="$$made" && \
 	(cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...) && \
 	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
 
