@@ -57,9 +57,9 @@ func GiveBackSoon() (settled, asked func()) {
 // GiveBackHeapAfter returns a function to be called with each piece of work of a server, which may
 // have as much garbage as GOGC says while it works. When it was not called for so long, free heap
 // is returned to the kernel, and there may be little garbage until it is called again. At the first
-// rest the pages of the program are unmapped too: a start looks at most of them, and what no process
-// maps is what the kernel drops first where memory is short. Later they stay: a server's next call
-// is not to wait for them.
+// rest the pages of the program are unmapped too: a start looks at most of them, and what no
+// process maps is what the kernel drops first where memory is short. Later they stay: a server's
+// next call is not to wait for them.
 func GiveBackHeapAfter(rest time.Duration) (worked func()) {
 	usual := debug.SetGCPercent(busyPercent)
 	debug.SetGCPercent(usual)

@@ -7,8 +7,8 @@
 //
 // The kernel is this machine's, so what is tested is what differs between architectures: the size
 // of integers, the alignment of atomics, the numbers of system calls and the layouts of their
-// structs, and what wazero does there. left.go names what cannot be tested so. One line per suite goes to
-// standard output, all that they say to the report folder.
+// structs, and what wazero does there. left.go names what cannot be tested so. One line per suite
+// goes to standard output, all that they say to the report folder.
 package main
 
 import (

@@ -84,8 +84,8 @@ func (w *World) prepare(folder, tests string) error {
 	return w.compileGo(context.Background())
 }
 
-// compileGo compiles the examples in Go, which takes seconds, for all packages of a run: a node that
-// removes such an image has nothing left for the next node.
+// compileGo compiles the examples in Go, which takes seconds, for all packages of a run: a node
+// that removes such an image has nothing left for the next node.
 func (w *World) compileGo(ctx context.Context) error {
 	if binaries.SharedFolder("modules") == "" {
 		return nil
