@@ -235,7 +235,7 @@ func (f *faults) figures() figures {
 	f.check(err)
 	threads, err := os.ReadDir(dir + "task")
 	f.check(err)
-	memory, err := measure.PSS(f.DaemonPID())
+	memory, err := measure.Anonymous(f.DaemonPID())
 	f.check(err)
 	return figures{len(files), len(threads), int(memory >> 10)}
 }

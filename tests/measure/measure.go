@@ -226,7 +226,14 @@ func ShimPID(n *node.Node, pod string) (int, error) {
 
 // PSS is a process's proportional set size in bytes: its own memory and its share of what it
 // shares.
-func PSS(pid int) (int64, error) {
+func PSS(pid int) (int64, error) { return memoryOf(pid, "Pss:") }
+
+// Anonymous is the part of a process's proportional set size that is no file's: what it has made
+// itself, without the pages of its program, which come and go.
+func Anonymous(pid int) (int64, error) { return memoryOf(pid, "Pss_Anon:") }
+
+// memoryOf is a line of what the kernel says of a process's memory, in bytes.
+func memoryOf(pid int, line string) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0, err
@@ -234,12 +241,12 @@ func PSS(pid int) (int64, error) {
 	defer file.Close()
 	scanner := bufio.NewScanner(file)
 	for scanner.Scan() {
-		if fields := strings.Fields(scanner.Text()); len(fields) == 3 && fields[0] == "Pss:" {
+		if fields := strings.Fields(scanner.Text()); len(fields) == 3 && fields[0] == line {
 			kib, err := strconv.ParseInt(fields[1], 10, 64)
 			return kib << 10, err
 		}
 	}
-	return 0, fmt.Errorf("read the memory of process %d: no Pss line (%v)", pid, scanner.Err())
+	return 0, fmt.Errorf("read the memory of process %d: no line %q (%v)", pid, line, scanner.Err())
 }
 
 // descendants are the children of a process, their children and so on.
