@@ -341,9 +341,7 @@ func (m *machine) attached() {
 func TestAttachSlowly(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)
-	config := sh("read go; head -c 60000000 /dev/zero | tr '\\0' x; echo; echo all said; read end")
-	config.Stdin = true
-	c := m.run("runc").begin(config)
+	c := m.run("runc").begin(sh("until test -e /go; do usleep 10000; done; head -c 60000000 /dev/zero | tr '\\0' x; echo; echo all said; sleep 1000"))
 	slow := m.crictl("attach", c.id)
 	var said, problem node.Buffer
 	slow.Stdout, slow.Stderr = &said, &problem
@@ -354,7 +352,7 @@ func TestAttachSlowly(t *testing.T) {
 	if err := slow.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, err := m.talk("go\n", "attach", "-i", c.id); err != nil {
+	if _, errs, err := m.talk("", "exec", c.id, "touch", "/go"); err != nil {
 		t.Fatalf("%v: %s", err, errs)
 	}
 	c.says("all said")

@@ -188,8 +188,10 @@ func TestCreatedGuestHoldsNoListener(t *testing.T) {
 		t.Errorf("the first guest ended with %+v", exit)
 	}
 	start(t, optional.Init())
-	if exit := ended(t, optional.Init()); exit.Code != 0 || third.stdout.soFar() != "env:LISTEN_FDS=1\n" {
-		t.Errorf("the third guest: %+v, %q", exit, third.stdout.soFar())
+	exit := ended(t, optional.Init())
+	third.stdout.await(t, "env:LISTEN_FDS=1\n")
+	if out := third.stdout.soFar(); exit.Code != 0 || out != "env:LISTEN_FDS=1\n" {
+		t.Errorf("the third guest: %+v, %q", exit, out)
 	}
 	signal(t, serving.Init(), unix.SIGTERM)
 	ended(t, serving.Init())
