@@ -211,7 +211,8 @@ func TestPendingUnseen(t *testing.T) {
 	}{
 		"between two looks":          {at(4), running, stream, true},
 		"a look while it had begun":  {at(6), running, stream, false},
-		"seen otherwise":             {at(4), []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodFailed}}}, stream, false},
+		"it failed at once":          {at(4), []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodFailed}}}, stream, true},
+		"seen as Pending":            {at(4), []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodPending}}}, stream, false},
 		"a server that told nothing": {at(4), running, nil, false},
 		"a pod nobody saw":           {at(4), nil, stream, false},
 		"no look before":             {time.Time{}, running, stream, false},

@@ -144,9 +144,9 @@ func itemName(item any) string {
 }
 
 // pendingUnseen says that a pod was Pending between two looks: at the first, which was at a time,
-// it had no sandbox, and at the second it was Running.
+// it had no sandbox, and at the second it was more than Pending.
 func pendingUnseen(first time.Time, pods []corev1.Pod, stream []criEvent) bool {
-	return len(pods) > 0 && pods[0].Status.Phase == corev1.PodRunning && len(stream) > 0 && !first.IsZero() && first.Before(stream[0].at)
+	return len(pods) > 0 && pods[0].Status.Phase != corev1.PodPending && len(stream) > 0 && !first.IsZero() && first.Before(stream[0].at)
 }
 
 // transitions notes how the pod changed: phases, and reasons for which containers waited. pending
