@@ -64,7 +64,7 @@ func lookAt[R any](j *judge, dir string, l state.Listing[R], remove string) {
 		j.add("file "+filepath.Join(dir, name), "look at it, then delete it: what it was about is not known any more", nil, "a damaged record: %s", why)
 	}
 	for name, format := range l.Newer {
-		j.add("file "+filepath.Join(dir, name), "start the newer release, and remove the pods with it before you go back to this one", nil,
+		j.add("file "+filepath.Join(dir, name), state.GoBack, nil,
 			"a record of format %d, which a newer release wrote: no server of this release starts, which reads formats up to %d, and nothing else was checked", format, state.Version)
 	}
 	for id, why := range l.Older {

@@ -29,6 +29,9 @@ const (
 // Version is the version of the record layout that this build writes.
 const Version = 1
 
+// GoBack is what to do about a record of a newer format.
+const GoBack = "start the newer release, and remove the pods with it before you go back to this one"
+
 // newerFormat is the error of a record that a newer release wrote.
 type newerFormat struct {
 	file   string
@@ -36,8 +39,8 @@ type newerFormat struct {
 }
 
 func (e newerFormat) Error() string {
-	return fmt.Sprintf("record %q is of format %d, which a newer release of sunaba wrote, and this one reads formats up to %d: "+
-		"start the newer release, and remove the pods with it before you go back to this one", e.file, e.format, Version)
+	return fmt.Sprintf("record %q is of format %d, which a newer release of sunaba wrote, and this one reads formats up to %d: %s",
+		e.file, e.format, Version, GoBack)
 }
 
 func (newerFormat) Unwrap() error { return errdefs.ErrFailedPrecondition }

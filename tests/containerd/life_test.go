@@ -487,8 +487,8 @@ func (l *life) nothing(pods ...*corev1.Pod) {
 	}
 }
 
-// cutStart is a container whose start was under way when the agent was killed: a server gives up a
-// start whose client is gone, as containerd does, and the program has not run.
+// cutStart is a container whose start was in progress when the agent was killed: a server fails a
+// start whose client has exited, as containerd does, and the program has not run.
 var cutStart = regexp.MustCompile(`app=Running/1 after StartError\(128 "[^"]*context canceled[^"]*"\)`)
 
 // cut kills the agent while pods start: the program of each is started once.

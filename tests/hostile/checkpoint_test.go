@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -78,15 +78,9 @@ func TestCheckpointArchiveThatIsNone(t *testing.T) {
 }
 
 // mostMemory is the most that the daemon ever had of its own, in bytes.
-func (n *target) mostMemory() (most int64) {
+func (n *target) mostMemory() int64 {
 	n.t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.DaemonPID()))
+	most, err := measure.PeakMemory(n.DaemonPID())
 	n.check(err)
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, err := fmt.Sscan(rest, &most)
-			n.check(err)
-		}
-	}
-	return most << 10
+	return most
 }

@@ -67,7 +67,7 @@ func TestRequestsWithExtremes(t *testing.T) {
 	for _, p := range pods {
 		p.start(sh("true")).wait()
 	}
-	if peak := n.peakMemory(); peak > mostMemory {
+	if peak := n.mostMemory() >> 10; peak > mostMemory {
 		t.Errorf("the daemon has taken %d KiB of memory", peak)
 	}
 }
@@ -103,17 +103,6 @@ func removeParents(t *testing.T, names ...string) {
 			})
 		}
 	}
-}
-
-// peakMemory is what the daemon has had at most, in KiB.
-func (n *target) peakMemory() int {
-	n.t.Helper()
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(n.DaemonPID()), "status"))
-	n.check(err)
-	_, rest, _ := strings.Cut(string(data), "VmHWM:")
-	kib, err := strconv.Atoi(strings.Fields(rest)[0])
-	n.check(err)
-	return kib
 }
 
 // mutator makes requests with extremes.

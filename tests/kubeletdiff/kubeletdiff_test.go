@@ -210,7 +210,7 @@ func TestPendingUnseen(t *testing.T) {
 		want   bool
 	}{
 		"between two looks":          {at(4), running, stream, true},
-		"a look while it had begun":  {at(6), running, stream, false},
+		"a look after its start":     {at(6), running, stream, false},
 		"it failed at once":          {at(4), []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodFailed}}}, stream, true},
 		"seen as Pending":            {at(4), []corev1.Pod{{Status: corev1.PodStatus{Phase: corev1.PodPending}}}, stream, false},
 		"a server that told nothing": {at(4), running, nil, false},

@@ -39,23 +39,6 @@ func (r *running) sandboxes(ctx context.Context) ([]*runtime.PodSandbox, error) 
 	return list.GetItems(), err
 }
 
-// containers are the newest of each name.
-func (r *running) containers(ctx context.Context) (map[string]*runtime.Container, error) {
-	list, err := r.node.ListContainers(ctx, &runtime.ListContainersRequest{
-		Filter: &runtime.ContainerFilter{LabelSelector: map[string]string{uidLabel: r.uid()}}})
-	newest := map[string]*runtime.Container{}
-	for _, c := range list.GetContainers() {
-		name := c.GetMetadata().GetName()
-		if r.last >= 0 && int(c.GetMetadata().GetAttempt()) > r.last {
-			continue
-		}
-		if old := newest[name]; old == nil || old.GetMetadata().GetAttempt() < c.GetMetadata().GetAttempt() {
-			newest[name] = c
-		}
-	}
-	return newest, err
-}
-
 // containerInfo is what is read of the verbose answer about a container.
 type containerInfo struct {
 	PID    int `json:"pid"`
@@ -72,11 +55,11 @@ func (s *side) inspect(ctx context.Context, id string) (containerInfo, error) {
 }
 
 func (r *running) pidOf(ctx context.Context, name string) (int, error) {
-	containers, err := r.containers(ctx)
-	if err != nil {
-		return 0, err
+	made, found := newestMade(r.eventsOf(r.uid()), r.last)[name]
+	if !found {
+		return 0, fmt.Errorf("container %q was not created", name)
 	}
-	info, err := r.inspect(ctx, containers[name].GetId())
+	info, err := r.inspect(ctx, made.status.GetId())
 	if err == nil && info.PID == 0 {
 		err = fmt.Errorf("container %q does not run", name)
 	}

@@ -157,7 +157,7 @@ type running struct {
 }
 
 // settled is how long containers may take for what they do right after their start, before their
-// pod's file goes.
+// pod's file is removed.
 const settled = time.Second
 
 // runCase runs one manifest from its file's coming to the end of all of its processes.

@@ -2,10 +2,12 @@ package measure
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // Prepare makes the given paths absolute and returns a new folder, which processes that are not
@@ -23,6 +25,16 @@ func Prepare(name, why string, paths ...*string) (dir string, err error) {
 		return "", err
 	}
 	return dir, os.Chmod(dir, 0o755)
+}
+
+// Wait lets time pass.
+func Wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Median is the one in the middle, the zero value of none.

@@ -33,7 +33,7 @@ func Crowd(ctx context.Context, out io.Writer, n *node.Node, workloads []Workloa
 	for _, call := range append(Calls, allUp) {
 		fmt.Fprintf(out, "%-18s", call)
 		for i := range workloads {
-			fmt.Fprintf(out, " %8.1f %8.1f", milliseconds(times[i].Quantile(call, 0.5)), milliseconds(times[i].Quantile(call, 0.95)))
+			fmt.Fprintf(out, " %8.1f %8.1f", Milliseconds(times[i].Quantile(call, 0.5)), Milliseconds(times[i].Quantile(call, 0.95)))
 		}
 		fmt.Fprintln(out)
 	}

@@ -55,9 +55,9 @@ func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, e
 		}
 		slices.Sort(took)
 		goal, ok := listGoals[c.name]
-		median := milliseconds(took[len(took)/2])
+		median := Milliseconds(took[len(took)/2])
 		fmt.Fprintf(out, "%-24s %8.2f ms  %8.2f ms of CPU  %s\n", c.name, median,
-			milliseconds((after-before)/time.Duration(rounds)), against(median, goal, 1, ok, &missed))
+			Milliseconds((after-before)/time.Duration(rounds)), against(median, goal, 1, ok, &missed))
 	}
 	return nil
 }

@@ -175,10 +175,8 @@ func IdleMemory(ctx context.Context, n *node.Node, w Workload, count int) (Memor
 		}
 		lives = append(lives, l)
 	}
-	select {
-	case <-time.After(500 * time.Millisecond):
-	case <-ctx.Done():
-		return Memory{}, ctx.Err()
+	if err := Wait(ctx, 500*time.Millisecond); err != nil {
+		return Memory{}, err
 	}
 	var shims, workloads []int64
 	for _, l := range lives {
@@ -226,15 +224,18 @@ func ShimPID(n *node.Node, pod string) (int, error) {
 
 // PSS is a process's proportional set size in bytes: its own memory and its share of what it
 // shares.
-func PSS(pid int) (int64, error) { return memoryOf(pid, "Pss:") }
+func PSS(pid int) (int64, error) { return kibibytes(pid, "smaps_rollup", "Pss:") }
 
 // Anonymous is the part of a process's proportional set size that is no file's: what it has made
 // itself, without the pages of its program, which come and go.
-func Anonymous(pid int) (int64, error) { return memoryOf(pid, "Pss_Anon:") }
+func Anonymous(pid int) (int64, error) { return kibibytes(pid, "smaps_rollup", "Pss_Anon:") }
 
-// memoryOf is a line of what the kernel says of a process's memory, in bytes.
-func memoryOf(pid int, line string) (int64, error) {
-	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+// PeakMemory is the most memory that a process has had at once, in bytes.
+func PeakMemory(pid int) (int64, error) { return kibibytes(pid, "status", "VmHWM:") }
+
+// kibibytes is a line with an amount of memory in a file that the kernel has of a process, in bytes.
+func kibibytes(pid int, name, line string) (int64, error) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {
 		return 0, err
 	}

@@ -65,7 +65,7 @@ func Scopes(ctx context.Context, out io.Writer, n *node.Node, w Workload, rounds
 	fmt.Fprintf(out, "\n%s: medians of %d pods of each kind by turns, in milliseconds: a shim for each pod, one for all, and what that is of the first\n", w.Handler, rounds)
 	for _, call := range Calls {
 		a, b := times[own.Handler].Quantile(call, 0.5), times[shared.Handler].Quantile(call, 0.5)
-		fmt.Fprintf(out, "  %-18s %7.1f %7.1f %6.2f\n", call, milliseconds(a), milliseconds(b), float64(b)/float64(a))
+		fmt.Fprintf(out, "  %-18s %7.1f %7.1f %6.2f\n", call, Milliseconds(a), Milliseconds(b), float64(b)/float64(a))
 	}
 	for _, one := range []Workload{own, shared} {
 		if err := shimMemory(ctx, out, n, one, pods); err != nil {

@@ -43,12 +43,12 @@ func Print(out io.Writer, results []Result) (missed int, err error) {
 	for _, call := range Calls {
 		row := []string{call + ", ms"}
 		for _, r := range results {
-			median := milliseconds(r.Times.Quantile(call, 0.5))
+			median := Milliseconds(r.Times.Quantile(call, 0.5))
 			goal, ok := callGoals[[2]string{call, r.Handler}]
 			if !ok {
 				goal, ok = callGoals[[2]string{call, ""}]
 			}
-			row = append(row, fmt.Sprintf("%.1f", median), fmt.Sprintf("%.1f", milliseconds(r.Times.Quantile(call, 0.95))))
+			row = append(row, fmt.Sprintf("%.1f", median), fmt.Sprintf("%.1f", Milliseconds(r.Times.Quantile(call, 0.95))))
 			row = append(row, against(median, goal, r.Yard.Slower(), ok, &missed))
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
@@ -80,6 +80,7 @@ func against(value, goal, slower float64, ok bool, missed *int) string {
 	}
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// Milliseconds is a duration as a number of them.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func mebibytes(bytes int64) string { return fmt.Sprintf("%.2f", float64(bytes)/(1<<20)) }

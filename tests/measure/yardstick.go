@@ -65,13 +65,13 @@ func (y *Yardstick) Slower() float64 {
 	if y == nil || len(y.runc) == 0 {
 		return 1
 	}
-	return milliseconds(Median(y.runc)) / runcThere
+	return Milliseconds(Median(y.runc)) / runcThere
 }
 
 // Print writes the medians of what was taken.
 func (y *Yardstick) Print(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "\nthis machine now: bare runc run of true %.1f ms (%.1f where the goals were set), a durable file %.1f ms (%.1f)\n",
-		milliseconds(Median(y.runc)), runcThere, milliseconds(Median(y.sync)), syncThere)
+		Milliseconds(Median(y.runc)), runcThere, Milliseconds(Median(y.sync)), syncThere)
 	return err
 }
 

@@ -54,7 +54,7 @@ func (b *bench) memory(ctx context.Context) error {
 
 // pss is the server's, in MiB, when it has been at rest for a while.
 func (m *machine) pss() (float64, error) {
-	if err := wait(m.ctx, 4*settle); err != nil {
+	if err := measure.Wait(m.ctx, 4*settle); err != nil {
 		return 0, err
 	}
 	bytes, err := measure.PSS(m.DaemonPID())
@@ -166,7 +166,7 @@ func (b *bench) probes(p probing) func(context.Context) error {
 			if _, err = m.many(b.pods, p.shape); err != nil {
 				return err
 			}
-			if err := wait(ctx, 3*settle); err != nil { // so that probes have taken their places
+			if err := measure.Wait(ctx, 3*settle); err != nil { // so that probes have taken their places
 				return err
 			}
 			with, err = m.spent(b.watch, nothing)
@@ -178,7 +178,7 @@ func (b *bench) probes(p probing) func(context.Context) error {
 				if err != nil {
 					return err
 				}
-				if err := wait(ctx, 3*settle); err != nil {
+				if err := measure.Wait(ctx, 3*settle); err != nil {
 					return err
 				}
 				without, err = m.spent(b.watch, func(ctx context.Context) error { return m.execs(ctx, pods, p.exec) })

@@ -121,7 +121,7 @@ func (b *bench) managed(m *manager) (u managed, err error) {
 	if err != nil {
 		return u, err
 	}
-	if err := wait(m.ctx, b.watch); err != nil {
+	if err := measure.Wait(m.ctx, b.watch); err != nil {
 		return u, err
 	}
 	after, err := m.times()

@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -135,22 +136,13 @@ func (m *machine) until(what string, pause time.Duration, holds func() (bool, er
 		if time.Now().After(end) {
 			return fmt.Errorf("%s: not after %v\n%s", what, patience, tail(m.DaemonLog()))
 		}
-		if err := wait(m.ctx, pause); err != nil {
+		if err := measure.Wait(m.ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
 func tail(text string) string { return text[max(0, len(text)-4000):] }
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // listed are the agent's pods.
 func (m *machine) listed() ([]corev1.Pod, error) {

@@ -266,7 +266,7 @@ func (m *machine) boot(count int) (took time.Duration, err error) {
 			return 0, err
 		}
 		// A listing reads what is younger than a second later.
-		if err := wait(m.ctx, 2*time.Second); err != nil {
+		if err := measure.Wait(m.ctx, 2*time.Second); err != nil {
 			return 0, err
 		}
 	}

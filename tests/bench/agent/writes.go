@@ -66,7 +66,7 @@ func (b *bench) writes(ctx context.Context) error {
 
 // quietly counts the bytes that the server and its shims have the disk write while nothing happens.
 func (b *bench) quietly(m *machine) error {
-	if err := wait(m.ctx, 3*settle); err != nil {
+	if err := measure.Wait(m.ctx, 3*settle); err != nil {
 		return err
 	}
 	begun := time.Now()
@@ -74,7 +74,7 @@ func (b *bench) quietly(m *machine) error {
 	if err != nil {
 		return err
 	}
-	if err := wait(m.ctx, b.quiet); err != nil {
+	if err := measure.Wait(m.ctx, b.quiet); err != nil {
 		return err
 	}
 	after, err := measure.Written(m.Node)

@@ -154,7 +154,7 @@ func (b *bench) round(ctx context.Context, s server, ref string, f *figures) (er
 		}
 		f.again = append(f.again, again)
 	}
-	peak, err := peakMemory(s.pid())
+	peak, err := measure.PeakMemory(s.pid())
 	f.peak = append(f.peak, peak)
 	return err
 }

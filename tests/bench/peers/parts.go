@@ -26,7 +26,7 @@ func (b *bench) cycles(ctx context.Context) error {
 		for _, s := range b.subjects {
 			times := measure.Times{}
 			cpu, err := s.used(func() error {
-				return errors.Join(measure.Cycle(ctx, s, s.Workload, times), wait(ctx, settle))
+				return errors.Join(measure.Cycle(ctx, s, s.Workload, times), measure.Wait(ctx, settle))
 			})
 			if err != nil {
 				return err
@@ -42,9 +42,9 @@ func (b *bench) cycles(ctx context.Context) error {
 					ended += times.Quantile(call, 0.5)
 				}
 			}
-			b.note("pod up", "ms", s, milliseconds(started))
-			b.note("pod down", "ms", s, milliseconds(ended))
-			b.note("processor time of a pod's life", "ms", s, milliseconds(cpu))
+			b.note("pod up", "ms", s, measure.Milliseconds(started))
+			b.note("pod down", "ms", s, measure.Milliseconds(ended))
+			b.note("processor time of a pod's life", "ms", s, measure.Milliseconds(cpu))
 		}
 	}
 	return nil
@@ -55,13 +55,13 @@ func (b *bench) wides(ctx context.Context) error {
 	for range 3 {
 		for _, s := range b.subjects {
 			cycles := make([]int, b.wide)
-			begun := time.Now()
+			started := time.Now()
 			cpu, err := s.used(func() error {
 				errs := make([]error, b.wide)
 				var all sync.WaitGroup
 				for i := range errs {
 					all.Go(func() {
-						for errs[i] == nil && time.Since(begun) < b.length {
+						for errs[i] == nil && time.Since(started) < b.length {
 							errs[i] = measure.Cycle(ctx, s, s.Workload, measure.Times{})
 							cycles[i]++
 						}
@@ -73,12 +73,12 @@ func (b *bench) wides(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			took, sum := time.Since(begun), 0
+			took, sum := time.Since(started), 0
 			for _, n := range cycles {
 				sum += n
 			}
 			b.note("pods' lives at once", "per second", s, float64(sum)/took.Seconds())
-			b.note("processor time of a pod's life among many", "ms", s, milliseconds(cpu)/float64(sum))
+			b.note("processor time of a pod's life among many", "ms", s, measure.Milliseconds(cpu)/float64(sum))
 		}
 	}
 	return nil
@@ -104,8 +104,8 @@ func (b *bench) crowds(ctx context.Context) error {
 }
 
 func (b *bench) idle(ctx context.Context, s *subject, took time.Duration, before int64) error {
-	b.note("all pods of a crowd run", "ms", s, milliseconds(took))
-	if err := wait(ctx, 5*time.Second); err != nil {
+	b.note("all pods of a crowd run", "ms", s, measure.Milliseconds(took))
+	if err := measure.Wait(ctx, 5*time.Second); err != nil {
 		return err
 	}
 	after, err := s.account.Memory()
@@ -114,25 +114,25 @@ func (b *bench) idle(ctx context.Context, s *subject, took time.Duration, before
 	}
 	b.note("memory of an idle pod", "MiB", s, float64(after-before)/float64(b.crowd)/(1<<20))
 	const watched = 10 * time.Second
-	cpu, err := s.used(func() error { return wait(ctx, watched) })
+	cpu, err := s.used(func() error { return measure.Wait(ctx, watched) })
 	if err != nil {
 		return err
 	}
 	b.note("processor while idle", "%", s, 100*cpu.Seconds()/watched.Seconds())
 	for range b.rounds {
-		begun := time.Now()
+		started := time.Now()
 		if _, err := s.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{}); err != nil {
 			return err
 		}
 		if _, err := s.ListContainers(ctx, &runtime.ListContainersRequest{}); err != nil {
 			return err
 		}
-		b.note("lists of pods and containers", "ms", s, milliseconds(time.Since(begun)))
-		begun = time.Now()
+		b.note("lists of pods and containers", "ms", s, measure.Milliseconds(time.Since(started)))
+		started = time.Now()
 		if _, err := s.ListPodSandboxStats(ctx, &runtime.ListPodSandboxStatsRequest{}); err != nil {
 			return err
 		}
-		b.note("statistics of all pods", "ms", s, milliseconds(time.Since(begun)))
+		b.note("statistics of all pods", "ms", s, measure.Milliseconds(time.Since(started)))
 	}
 	return nil
 }
@@ -163,15 +163,4 @@ func load() float64 {
 	first, _, _ := strings.Cut(string(data), " ")
 	value, _ := strconv.ParseFloat(first, 64)
 	return value
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

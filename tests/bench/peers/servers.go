@@ -54,7 +54,7 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 	if err := hide(); err != nil {
 		return nil, err
 	}
-	add := func(name string, begin func(dir string, p *peer) error) (*peer, error) {
+	add := func(name string, start func(dir string, p *peer) error) (*peer, error) {
 		p := &peer{}
 		if p.account, err = measure.NewAccount(fmt.Sprintf("sunaba-peers-%d-%s", os.Getpid(), name)); err != nil {
 			return nil, err
@@ -62,7 +62,7 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 		dir := filepath.Join(b.dir, name)
 		err := memory(filepath.Join(dir, "state"))
 		if err == nil {
-			err = p.account.In(func() error { return begin(dir, p) })
+			err = p.account.In(func() error { return start(dir, p) })
 		}
 		if err != nil {
 			return nil, errors.Join(err, p.account.Close())

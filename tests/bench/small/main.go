@@ -143,7 +143,7 @@ func (b *bench) launches(ctx context.Context, s *small) error {
 		if err := s.stop(); err != nil {
 			return err
 		}
-		begun := time.Now()
+		started := time.Now()
 		if err := s.start(ctx); err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (b *bench) launches(ctx context.Context, s *small) error {
 			if err != nil {
 				return err
 			}
-			took = append(took, float64(time.Since(begun))/float64(time.Millisecond))
+			took = append(took, measure.Milliseconds(time.Since(started)))
 			cpu = append(cpu, float64(used)/float64(time.Millisecond))
 		}
 	}
@@ -175,11 +175,11 @@ func (b *bench) crowd(ctx context.Context, s *small, what, image string, count i
 	if err := b.first(ctx, s, what, image); err != nil {
 		return err
 	}
-	begun := time.Now()
+	started := time.Now()
 	if err := s.up(ctx, image, count-1); err != nil {
 		return err
 	}
-	b.table.Add(fmt.Sprintf("%s: the others run after, s", what), fmt.Sprintf("%.1f", time.Since(begun).Seconds()), "", "", "", false)
+	b.table.Add(fmt.Sprintf("%s: the others run after, s", what), fmt.Sprintf("%.1f", time.Since(started).Seconds()), "", "", "", false)
 	if err := b.figures(ctx, s, what); err != nil {
 		return err
 	}
@@ -200,9 +200,9 @@ func (b *bench) crowd(ctx context.Context, s *small, what, image string, count i
 // first starts the first of some pods, for which the image's module is compiled. Where there is too
 // little memory for that, it is done with more.
 func (b *bench) first(ctx context.Context, s *small, what, image string) error {
-	begun := time.Now()
+	started := time.Now()
 	err := s.up(ctx, image, 1)
-	b.table.Add(fmt.Sprintf("%s: the first runs after, s", what), fmt.Sprintf("%.1f", time.Since(begun).Seconds()), "", "", "it runs", err == nil)
+	b.table.Add(fmt.Sprintf("%s: the first runs after, s", what), fmt.Sprintf("%.1f", time.Since(started).Seconds()), "", "", "it runs", err == nil)
 	if err == nil {
 		peak, err := s.peak()
 		b.table.Add("  the most that anything took while it was compiled, MiB", fmt.Sprintf("%.1f", mib(peak)), "", "", "", false)
@@ -212,11 +212,11 @@ func (b *bench) first(ctx context.Context, s *small, what, image string) error {
 	if err := errors.Join(s.RemovePods(ctx), s.forgive(), s.limit(enough)); err != nil {
 		return err
 	}
-	begun = time.Now()
+	started = time.Now()
 	if err := s.up(ctx, image, 1); err != nil {
 		return err
 	}
-	b.table.Add(fmt.Sprintf("  with %d MiB until it runs, s", enough>>20), fmt.Sprintf("%.1f", time.Since(begun).Seconds()), "", "", "", false)
+	b.table.Add(fmt.Sprintf("  with %d MiB until it runs, s", enough>>20), fmt.Sprintf("%.1f", time.Since(started).Seconds()), "", "", "", false)
 	return s.limit(int64(b.memory) << 20)
 }
 
@@ -236,7 +236,7 @@ func (b *bench) pulled(s *small, what string, took time.Duration) error {
 
 // figures adds what the node takes when it has come to rest.
 func (b *bench) figures(ctx context.Context, s *small, what string) error {
-	if err := wait(ctx, settle); err != nil {
+	if err := measure.Wait(ctx, settle); err != nil {
 		return err
 	}
 	u, err := s.usage()
@@ -258,15 +258,6 @@ func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // settle is how long a node may take to come to rest, and to give back what it needs no more.
 const settle = 20 * time.Second
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // folder is that of a node.
 func (b *bench) folder() string { return filepath.Join(b.dir, "node") }

@@ -110,11 +110,11 @@ func (s *small) pull(ctx context.Context, ref string) (time.Duration, error) {
 	if err := s.group.set("memory", "memory.max_usage_in_bytes", "0"); err != nil {
 		return 0, err
 	}
-	begun := time.Now()
+	started := time.Now()
 	if _, err := s.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: ref}}); err != nil {
 		return 0, fmt.Errorf("pull %q: %w", ref, err)
 	}
-	return time.Since(begun), nil
+	return time.Since(started), nil
 }
 
 // up runs pods of one container, each until the container has said something.
@@ -226,7 +226,7 @@ func (s *small) writtenIn(ctx context.Context, quiet time.Duration) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	if err := wait(ctx, quiet); err != nil {
+	if err := measure.Wait(ctx, quiet); err != nil {
 		return 0, err
 	}
 	after, err := measure.Written(s.Node)

@@ -86,7 +86,7 @@ func (b *bench) quiet(ctx context.Context, n *node.Node, registry *oci.Registry)
 		guests, shims = append(guests, p.process), append(shims, p.shim)
 	}
 	fmt.Fprintf(b.out, "idle: %d HTTP guests, watched for %v\n", b.idle, b.watch)
-	if err := wait(ctx, 12*time.Second); err != nil { // the prewarmed processes have ended
+	if err := measure.Wait(ctx, 12*time.Second); err != nil { // the prewarmed processes have ended
 		return err
 	}
 	var used [2][]float64
@@ -96,7 +96,7 @@ func (b *bench) quiet(ctx context.Context, n *node.Node, registry *oci.Registry)
 			return err
 		}
 	}
-	if err := wait(ctx, b.watch); err != nil {
+	if err := measure.Wait(ctx, b.watch); err != nil {
 		return err
 	}
 	var sums [2]float64
@@ -116,15 +116,6 @@ func (b *bench) quiet(ctx context.Context, n *node.Node, registry *oci.Registry)
 		fmt.Sprintf("≤ %.1f", sumGoal), sums[0] <= sumGoal)
 	b.table.Add("their shims in sum, % of a core", fmt.Sprintf("%.3f", sums[1]), "", "", "", false)
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // times is the processor time of processes, in seconds.

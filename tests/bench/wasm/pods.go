@@ -92,7 +92,7 @@ func (p *pod) awaitUp(ctx context.Context) error {
 		if said, err := os.ReadFile(p.log); err == nil && strings.Contains(string(said), "up") {
 			return nil
 		}
-		if err := wait(ctx, 2*time.Millisecond); err != nil {
+		if err := measure.Wait(ctx, 2*time.Millisecond); err != nil {
 			return err
 		}
 	}

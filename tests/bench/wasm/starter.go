@@ -17,6 +17,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
+	"github.com/sunaba-project/sunaba/tests/measure"
 )
 
 // starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's
@@ -82,7 +83,7 @@ func (s *starter) ready(ctx context.Context) (*running, error) {
 	if err := s.engine.Prepare(ctx, shim.Preparation{Pod: "bench", Namespaces: namespaces(), Cgroup: s.nextGroup()}); err != nil {
 		return nil, fmt.Errorf("prepare: %w", err)
 	}
-	if err := wait(ctx, 100*time.Millisecond); err != nil { // until it waits for its configuration
+	if err := measure.Wait(ctx, 100*time.Millisecond); err != nil { // until it waits for its configuration
 		return nil, err
 	}
 	return s.guest(ctx)

@@ -183,7 +183,7 @@ func (s *starter) idle(ctx context.Context, start func(context.Context) (*runnin
 		}
 		all = append(all, p)
 	}
-	if err := wait(ctx, 500*time.Millisecond); err != nil { // what they do after their first byte is done
+	if err := measure.Wait(ctx, 500*time.Millisecond); err != nil { // what they do after their first byte is done
 		return nil, err
 	}
 	for _, p := range all {
