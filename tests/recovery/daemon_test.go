@@ -545,7 +545,6 @@ func preparePod(s *stage) (err error) {
 func callStopPod(s *stage) error { return s.pod.stop() }
 
 func judgeStopPod(s *stage) {
-	s.sound("before the stop is asked for again")
 	found := s.listed(s.config)
 	if len(found) != 1 {
 		s.problem("%d pods are listed", len(found))
@@ -574,7 +573,6 @@ func judgeStopPod(s *stage) {
 func callRemovePod(s *stage) error { return s.pod.remove() }
 
 func judgeRemovePod(s *stage) {
-	s.sound("before the removal is asked for again")
 	if found := s.listed(s.config); len(found) > 0 && s.called == nil {
 		s.problem("the removal was answered for, and the pod is %v", found[0].GetState())
 	}
