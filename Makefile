@@ -162,8 +162,8 @@ bench-pods: setup tools build
 bench-images: setup build $(CONTAINERD)/bin/containerd
 	$(GO) run $(FLAGS) ./tests/bench/images -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
 
-# Guests beside wasmtime's, stock wazero's and beside Linux programs: starts, memory, requests, what 200 idle ones cost. BENCH_FLAGS='-only http'
-# does a part (starts, http, idle).
+# Guests beside wasmtime's, stock wazero's and beside Linux programs: starts, memory, speed of code, requests, what 200 idle
+# ones cost. BENCH_FLAGS='-only http' does a part (starts, code, http, idle).
 bench-wasm: setup build $(WASMTIME)/bin/wasmtime-host
 	$(GO) run $(FLAGS) ./tests/bench/wasm -bin $(BIN) -wasmtime $(WASMTIME)/bin/wasmtime-host $(BENCH_FLAGS)
 

@@ -1,6 +1,7 @@
-// Command wasm measures guests of the wasm handler on this machine: starts and memory beside
-// wasmtime's, what idle HTTP guests cost, and requests per second beside the same server built for
-// Linux and as a guest of stock wazero, each with its goal. `make bench-wasm` runs it.
+// Command wasm measures guests of the wasm handler on this machine: starts, memory and the speed of
+// code beside wasmtime's, what idle HTTP guests cost, and requests per second beside the same
+// server built for Linux and as a guest of stock wazero, each with its goal. `make bench-wasm` runs
+// it.
 package main
 
 import (
@@ -45,14 +46,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	b := bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
 	flags.StringVar(&b.wasmtime, "wasmtime", "tests/tools-wasmtime/bin/wasmtime-host", "the process that guests are compared with")
-	flags.IntVar(&b.rounds, "rounds", 40, "starts of each kind")
+	flags.IntVar(&b.rounds, "rounds", 40, "starts of each kind, and turns of each program")
 	flags.IntVar(&b.beside, "guests", 40, "idle guests at once for the memory figures")
 	flags.IntVar(&b.idle, "idle", 200, "idle HTTP guests at once")
 	flags.DurationVar(&b.watch, "watch", 20*time.Second, "how long idle guests are watched")
 	flags.IntVar(&b.pairs, "pairs", 15, "turns of each HTTP server")
 	flags.DurationVar(&b.turn, "turn", time.Second, "length of a turn")
 	flags.IntVar(&b.conns, "conns", 16, "keep-alive connections")
-	only := flags.String("only", "", "parts to run: starts, http, idle, with commas between them; all when empty")
+	only := flags.String("only", "", "parts to run: starts, code, http, idle, with commas between them; all when empty")
 	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error { return b.run(ctx, *only) })
 }
 
@@ -64,7 +65,7 @@ func (b *bench) run(ctx context.Context, only string) (err error) {
 	parts := []struct {
 		name string
 		run  func(context.Context) error
-	}{{"starts", b.starts}, {"http", b.onNode(b.http)}, {"idle", b.onNode(b.quiet)}}
+	}{{"starts", b.starts}, {"code", b.code}, {"http", b.onNode(b.http)}, {"idle", b.onNode(b.quiet)}}
 	for _, part := range parts {
 		if only != "" && !slices.Contains(strings.Split(only, ","), part.name) {
 			continue

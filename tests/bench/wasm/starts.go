@@ -65,21 +65,14 @@ func (b *bench) starts(ctx context.Context) error {
 		name   string
 		module []byte
 	}{{"C", c}, {"Go", program}} {
-		path := filepath.Join(b.dir, m.name+".wasm")
-		if err := os.WriteFile(path, m.module, 0o644); err != nil {
-			return err
-		}
-		if said, err := exec.CommandContext(ctx, b.wasmtime, "compile", path, path+".compiled").CombinedOutput(); err != nil {
-			return fmt.Errorf("compile by wasmtime: %w\n%s", err, said)
-		}
-		f, err := b.inProcess(ctx, path)
+		f, err := b.startModule(ctx, m.name, m.module, b.beside)
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return err
 		}
 		for _, way := range []struct {
 			name  string
 			times spans
-		}{{"at hand", f.AtHand}, {"forked", f.Forked}} {
+		}{{"prewarmed", f.AtHand}, {"forked", f.Forked}} {
 			if len(way.times.Took) == 0 {
 				continue
 			}
@@ -97,10 +90,10 @@ func (b *bench) starts(ctx context.Context) error {
 }
 
 // inProcess runs startsMain in a process of its own.
-func (b *bench) inProcess(ctx context.Context, module string) (found, error) {
+func (b *bench) inProcess(ctx context.Context, module string, idle int) (found, error) {
 	var f found
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", faceStarts, "-shim", filepath.Join(b.bin, "containerd-shim-sunaba-v1"),
-		"-wasmtime", b.wasmtime, "-dir", b.dir, "-rounds", fmt.Sprint(b.rounds), "-guests", fmt.Sprint(b.beside), module)
+		"-wasmtime", b.wasmtime, "-dir", b.dir, "-rounds", fmt.Sprint(b.rounds), "-guests", fmt.Sprint(idle), module)
 	cmd.Stderr = os.Stderr
 	said, err := cmd.Output()
 	if err != nil {
