@@ -113,9 +113,9 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 	return errors.Join(served, d.Close())
 }
 
-// resolve makes the places independent of the working folder, which is another one for shims, and of
-// symbolic links: OCI runtimes refuse them in a container's root, and the kernel lists no mount by
-// them.
+// resolve makes the places independent of the working folder, which is another one for shims, and
+// of symbolic links: OCI runtimes refuse them in a container's root, and the kernel lists no mount
+// by them.
 func (p *places) resolve() error {
 	p.standard = p.root == defaultPlaces().root
 	all := []*string{&p.root, &p.state, &p.socket}
