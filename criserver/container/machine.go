@@ -167,6 +167,9 @@ func (c *Container) exit(e ending) (written <-chan struct{}) {
 		default:
 			r.StartedAt = r.StartAttemptedAt
 		}
+		if e.at.Before(r.StartedAt) { // the clock was set back, and clients count from the end
+			r.StartedAt = e.at
+		}
 	}))
 	if refused != nil {
 		c.log.Error("failed to record the end of a container, it is recorded once the disk takes it", "error", refused)
