@@ -128,7 +128,7 @@ func (p *places) resolve() error {
 			full, err = real(full)
 		}
 		if err != nil {
-			return fmt.Errorf("find folder %q: %w", *path, err)
+			return fmt.Errorf("find folder: %w", err)
 		}
 		*path = full
 	}
