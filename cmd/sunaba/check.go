@@ -46,7 +46,7 @@ func checkNode(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	p := places{root: cmd.String("root"), state: cmd.String("state")}
-	if err := p.absolute(); err != nil {
+	if err := p.resolve(); err != nil {
 		return err
 	}
 	n := &checked{config: c, places: p, out: cmd.Root().Writer, logger: logger}

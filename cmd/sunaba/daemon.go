@@ -34,7 +34,10 @@ import (
 
 // places are the folders and the socket that make one server: several run side by side with
 // different ones. config is the file of the configuration, "" without.
-type places struct{ root, state, socket, config string }
+type places struct {
+	root, state, socket, config string
+	standard                    bool // the root was given as that of defaultPlaces, whatever it leads to
+}
 
 // defaultPlaces are those of a machine's one server.
 func defaultPlaces() places {
@@ -138,7 +141,9 @@ func prepared(ctx context.Context, shim, cache string) ([]images.Prepared, error
 
 func networkOptions(c config, p places, logger *slog.Logger) network.Options {
 	bridge := c.Network.Bridge
-	if bridge == "" {
+	if bridge == "" && p.standard {
+		bridge = network.DefaultBridgeName("")
+	} else if bridge == "" {
 		bridge = network.DefaultBridgeName(p.root)
 	}
 	return network.Options{

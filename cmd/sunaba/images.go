@@ -24,7 +24,7 @@ func withImages(ctx context.Context, cmd *cli.Command, action func(context.Conte
 		return errors.New("images: must run as root")
 	}
 	p := places{root: cmd.String("root"), state: cmd.String("state")}
-	if err := p.absolute(); err != nil {
+	if err := p.resolve(); err != nil {
 		return err
 	}
 	client, err := control.Connect(ctx, p.control())
@@ -72,7 +72,7 @@ var errNoStore = errors.New("the image store does not exist")
 func findStore(p places, command string) error {
 	want := p.images()
 	if command == "pull" || command == "import" || command == "pack" {
-		if p.root == defaultPlaces().root {
+		if p.standard {
 			return nil
 		}
 		want = p.root

@@ -143,6 +143,9 @@ func runEmbedded(
 // something of a pod is left.
 func embedded(ctx context.Context, c config, dir string, logger *slog.Logger, use func(socket string) error) error {
 	p := embeddedPlaces(dir)
+	if err := p.resolve(); err != nil {
+		return err
+	}
 	d, err := newDaemon(c, p, c.Log.Level == "debug", nil, logger)
 	if err != nil {
 		return fmt.Errorf("%w (its folder is %s)", err, dir)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -92,7 +93,7 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	p := places{root: cmd.String("root"), state: cmd.String("state"), socket: cmd.String("socket"), config: cmd.String("config")}
-	if err := p.absolute(); err != nil {
+	if err := p.resolve(); err != nil {
 		return err
 	}
 	traces, err := tracing.Open(logger)
@@ -112,18 +113,37 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 	return errors.Join(served, d.Close())
 }
 
-// absolute makes the places independent of the working folder: shims have another.
-func (p *places) absolute() error {
+// resolve makes the places independent of the working folder, which is another one for shims, and
+// of symbolic links: OCI runtimes refuse them in a container's root, and the kernel lists no mount
+// by them.
+func (p *places) resolve() error {
+	p.standard = p.root == defaultPlaces().root
 	all := []*string{&p.root, &p.state, &p.socket}
 	if p.config != "" {
 		all = append(all, &p.config)
 	}
 	for _, path := range all {
 		full, err := filepath.Abs(*path)
+		if err == nil && (path == &p.root || path == &p.state) {
+			full, err = real(full)
+		}
 		if err != nil {
-			return fmt.Errorf("find folder %q: %w", *path, err)
+			return fmt.Errorf("find folder: %w", err)
 		}
 		*path = full
 	}
 	return nil
+}
+
+// real is a path without symbolic links; its end need not exist.
+func real(path string) (string, error) {
+	found, err := filepath.EvalSymlinks(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return found, err
+	}
+	if to, err := os.Readlink(path); err == nil {
+		return "", fmt.Errorf("%q is a symbolic link to %q, which does not exist: make it, or mount its disk", path, to)
+	}
+	above, err := real(filepath.Dir(path))
+	return filepath.Join(above, filepath.Base(path)), err
 }

@@ -21,7 +21,7 @@ import (
 // supportNode says what a support bundle is about. A wrong configuration is no reason to have none.
 func supportNode(cmd *cli.Command) (supportbundle.Node, error) {
 	p := places{root: cmd.String("root"), state: cmd.String("state"), socket: cmd.String("socket"), config: cmd.String("config")}
-	if err := errors.Join(checkRootAlone(cmd), p.absolute()); err != nil {
+	if err := errors.Join(checkRootAlone(cmd), p.resolve()); err != nil {
 		return supportbundle.Node{}, err
 	}
 	n := supportbundle.Node{Root: p.root, State: p.state, Socket: p.socket, ConfigFile: p.config, ConfigKeys: map[string]bool{}}

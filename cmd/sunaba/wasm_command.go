@@ -83,7 +83,7 @@ func wasmNode(cmd *cli.Command) (config, wasm.Node, error) {
 		return c, wasm.Node{}, err
 	}
 	p := places{root: cmd.String("root"), state: cmd.String("state")}
-	if err := p.absolute(); err != nil {
+	if err := p.resolve(); err != nil {
 		return c, wasm.Node{}, err
 	}
 	shim, err := findShim(c.Shim)

@@ -19,7 +19,7 @@ import (
 
 // Options say what is checked.
 type Options struct {
-	Root, State string // the server's folders
+	Root, State string // the server's folders, without symbolic links
 	Cgroups     *cgroup.Manager
 	Network     network.Options
 	BootID      string

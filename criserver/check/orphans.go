@@ -88,9 +88,6 @@ func kill(ctx context.Context, pid int, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTime)
 	defer cancel()
 	return process.Kill(ctx, pid, func() bool {
-		if real, err := filepath.EvalSymlinks(filepath.Dir(dir)); err == nil {
-			dir = filepath.Join(real, filepath.Base(dir))
-		}
 		cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
 		return err == nil && strings.HasPrefix(strings.TrimSuffix(cwd, " (deleted)")+"/", dir+"/")
 	})

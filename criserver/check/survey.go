@@ -71,22 +71,11 @@ func survey(ctx context.Context, o Options) (*sight, error) {
 
 func (s *sight) seeMounts(o Options) error {
 	for _, dir := range []string{o.State, o.Root} {
-		real, err := filepath.EvalSymlinks(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("list mounts below %q: %w", dir, err)
-		}
-		points, err := mount.Below(real)
+		points, err := mount.Below(dir)
 		if err != nil {
 			return err
 		}
-		for _, point := range points {
-			if rel, err := filepath.Rel(real, point); err == nil && rel != "." {
-				s.mounts = append(s.mounts, filepath.Join(dir, rel))
-			}
-		}
+		s.mounts = append(s.mounts, slices.DeleteFunc(points, func(point string) bool { return point == dir })...)
 	}
 	return nil
 }

@@ -267,3 +267,28 @@ func TestImageNames(t *testing.T) {
 		}
 	}
 }
+
+// Whatever the clock does, a newer attempt is the newer one, and no container ends before it
+// started. An end is never later than it was: clients count from it.
+func TestTimesWithTheClockSetBack(t *testing.T) {
+	m := records(t)
+	ahead := time.Now().Add(time.Hour)
+	c := m.put(t, "c", state.Running)
+	if _, err := m.records.Update("c", func(r state.Container) (state.Container, error) {
+		r.CreatedAt, r.StartedAt = ahead, ahead.Add(time.Second)
+		return r, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if at := m.created("s"); !at.After(ahead) || at.Sub(ahead) > time.Second {
+		t.Errorf("the next attempt is created at %v, after one of %v", at, ahead)
+	}
+	if at := m.created("another"); at.After(time.Now()) {
+		t.Errorf("a container of another pod is created at %v", at)
+	}
+	end := time.Now()
+	c.exit(ending{code: 3, at: end, reason: reasonError})
+	if r, err := m.records.Get("c"); err != nil || !r.FinishedAt.Equal(end) || r.StartedAt.After(end) {
+		t.Errorf("started at %v, ended at %v, which was %v; %v", r.StartedAt, r.FinishedAt, end, err)
+	}
+}

@@ -69,7 +69,7 @@ func (m *Manager) Draft(ctx context.Context, r Request, img images.Image) (_ *Dr
 		sb.Prepare(ctx)
 		m.maker.Ready(ctx, img)
 	}
-	rec, err := r.intent(sb, img, func(id string) string { return m.o.Sandboxes.Leaf(r.Pod, id) })
+	rec, err := r.intent(sb, img, m.created(r.Pod.ID), func(id string) string { return m.o.Sandboxes.Leaf(r.Pod, id) })
 	if err != nil {
 		return nil, err
 	}

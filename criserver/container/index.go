@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -63,6 +64,18 @@ func (x *index) In(sandboxID string) []state.Container {
 		}
 	}
 	return out
+}
+
+// created is the time of a new container of a sandbox: later than that of its other ones, by which
+// clients tell attempts apart, also if the clock was set back.
+func (x *index) created(sandboxID string) time.Time {
+	now := time.Now()
+	for _, c := range x.In(sandboxID) {
+		if !now.After(c.CreatedAt) {
+			now = c.CreatedAt.Add(1)
+		}
+	}
+	return now
 }
 
 // RunningIn returns the ids of a sandbox's running containers, sorted.

@@ -2,7 +2,6 @@ package container
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -27,12 +26,15 @@ type Container struct {
 	mu      sync.Mutex
 	doing   string        // what the holder of work does
 	deleted chan struct{} // closed once the shim has no task of the ended container any more; nil = nobody deletes one
+
+	unwanted  chan struct{} // closed once the task need not be kept until the end is recorded
+	unwanting sync.Once
 }
 
 func newContainer(records *state.Store[state.Container], id, sandboxID string, log *slog.Logger) *Container {
 	c := &Container{
 		ID: id, SandboxID: sandboxID, records: records, log: log.With("container", id), ended: make(chan struct{}),
-		work: make(chan struct{}, 1), signal: make(chan struct{}, 1),
+		work: make(chan struct{}, 1), signal: make(chan struct{}, 1), unwanted: make(chan struct{}),
 	}
 	c.work <- struct{}{}
 	c.signal <- struct{}{}
@@ -152,10 +154,11 @@ const (
 	codeUnknown    = 255
 )
 
-// exit makes the end of a container durable. If the disk refuses, the end stands for as long as
-// this server lives: it must be known, or the container would never be seen to end.
-func (c *Container) exit(e ending) {
-	set := func(r *state.Container) {
+// exit makes the end of a container durable. If the disk refuses, the end holds in memory, and
+// written is closed once the disk has taken it: it must be known, or the container would never be
+// seen to end. written is nil where nothing is left to be written.
+func (c *Container) exit(e ending) (written <-chan struct{}) {
+	written, refused, err := c.records.Insist(c.ID, true, c.mover(state.Exited, func(r *state.Container) {
 		r.ExitCode, r.FinishedAt, r.Reason, r.Message = e.code, e.at, e.reason, e.message
 		switch {
 		case !r.StartedAt.IsZero():
@@ -164,15 +167,17 @@ func (c *Container) exit(e ending) {
 		default:
 			r.StartedAt = r.StartAttemptedAt
 		}
+		if e.at.Before(r.StartedAt) { // the clock was set back, and clients count from the end
+			r.StartedAt = e.at
+		}
+	}))
+	if refused != nil {
+		c.log.Error("failed to record the end of a container, it is recorded once the disk takes it", "error", refused)
 	}
-	_, err := c.move(state.Exited, set)
-	if err == nil || errdefs.IsNotFound(err) || errors.Is(err, errdefs.ErrFailedPrecondition) {
-		return // done; or removed or ended already
-	}
-	c.log.Error("failed to record the end of a container", "error", err)
-	if _, err := c.records.Amend(c.ID, c.mover(state.Exited, set)); err != nil {
+	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) { // removed, or ended already
 		c.log.Error("failed to keep the end of a container", "error", err)
 	}
+	return written
 }
 
 // over tells those who wait for the end.
@@ -188,8 +193,9 @@ func (c *Container) deleting() (done func()) {
 }
 
 // awaitDeleted waits for the shim to delete the task of a container that has ended, with its cgroup
-// and mounts.
+// and mounts, also if the disk has not taken the end.
 func (c *Container) awaitDeleted(ctx context.Context) error {
+	c.unwanting.Do(func() { close(c.unwanted) })
 	c.mu.Lock()
 	deleted := c.deleted
 	c.mu.Unlock()

@@ -68,13 +68,13 @@ func (m *Manager) Once(ctx context.Context, r Request, kind string, create func(
 }
 
 // intent is the record of a container before anything is made of it.
-func (r Request) intent(sb *sandbox.Sandbox, img images.Image, leaf func(id string) string) (state.Container, error) {
+func (r Request) intent(sb *sandbox.Sandbox, img images.Image, created time.Time, leaf func(id string) string) (state.Container, error) {
 	id, err := newID(sb, r.Config, img)
 	if err != nil {
 		return state.Container{}, err
 	}
 	return state.Container{
-		ID: id, SandboxID: r.Pod.ID, Phase: state.Creating, CreatedAt: time.Now(),
+		ID: id, SandboxID: r.Pod.ID, Phase: state.Creating, CreatedAt: created,
 		Config:    state.ContainerConfig{Value: r.Config},
 		Resources: state.Resources{Value: r.Config.GetLinux().GetResources()},
 		ImageID:   img.ID, ImageName: imageName(img, r.Config), ImageRef: build.ImageRef(img),

@@ -109,8 +109,8 @@ func (t task) drop(ctx context.Context) {
 	defer cancel()
 	err := t.shim.Remove(ctx, t.id)
 	// A launch whose caller has left may start the process between the signal and the
-	// removal, which is refused then.
-	for errdefs.IsFailedPrecondition(err) && pause(ctx, 10*time.Millisecond) {
+	// removal, which is refused then. A disk that is read-only refuses it for longer.
+	for wait := 10 * time.Millisecond; errdefs.IsFailedPrecondition(err) && wait < time.Second && pause(ctx, wait); wait *= 2 {
 		err = t.shim.Remove(ctx, t.id)
 	}
 	if err != nil && !errdefs.IsNotFound(err) {

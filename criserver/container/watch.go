@@ -47,20 +47,46 @@ const reapLimit = 10 * time.Second
 func (w watcher) reap(c *Container, sb *sandbox.Sandbox, shim *client.Client) {
 	ctx, cancel := context.WithTimeout(w.ctx, reapLimit)
 	defer cancel()
-	defer c.deleting()()
+	deleted := c.deleting()
+	var written <-chan struct{}
 	d, err := shim.Details(ctx, c.ID)
 	switch {
 	case errdefs.IsUnavailable(err):
 		w.watchSandbox(c, sb)
+		deleted()
 		return
 	case err != nil || d.Exit == nil:
 		c.log.Warn("failed to ask for the end of a container", "error", err)
 		c.lost(sb)
 	default:
-		c.exit(toEnding(*d.Exit))
+		written = c.exit(toEnding(*d.Exit))
 	}
 	c.log.Info("container exited")
 	c.over()
+	if _, kept := client.ReadExit(filepath.Join(sb.Dir, c.ID)); written != nil && !kept {
+		go w.deleteLater(c, shim, written, deleted)
+		return
+	}
+	w.delete(c, shim)
+	deleted()
+}
+
+// deleteLater deletes a task that has the only copy of its end, which the disk has refused, once
+// that is written or not wanted any more. Without either it stays for the next server.
+func (w watcher) deleteLater(c *Container, shim *client.Client, written <-chan struct{}, deleted func()) {
+	defer deleted()
+	select {
+	case <-written:
+	case <-c.unwanted:
+	case <-w.ctx.Done():
+		return
+	}
+	w.delete(c, shim)
+}
+
+func (w watcher) delete(c *Container, shim *client.Client) {
+	ctx, cancel := context.WithTimeout(w.ctx, reapLimit)
+	defer cancel()
 	if _, err := shim.Delete(ctx, c.ID, ""); err != nil && !errdefs.IsNotFound(err) {
 		c.log.Warn("failed to delete task", "error", err)
 	}

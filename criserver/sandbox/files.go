@@ -214,11 +214,8 @@ func removeTree(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	err := mount.DetachBelow(dir)
 	if err != nil {
-		return err
-	}
-	if err := mount.DetachBelow(real); err != nil {
 		return err
 	}
 	// Whoever is just ending may still put a file there.

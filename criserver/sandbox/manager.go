@@ -164,6 +164,18 @@ func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, boo
 	return found, found.ID != ""
 }
 
+// created is the time of a new sandbox of a pod: later than that of its other ones, by which
+// clients tell attempts apart, also if the clock was set back.
+func (m *Manager) created(uid string) time.Time {
+	now := time.Now()
+	for _, rec := range m.records.List() {
+		if rec.Config.Value.GetMetadata().GetUid() == uid && !now.After(rec.CreatedAt) {
+			now = rec.CreatedAt.Add(1)
+		}
+	}
+	return now
+}
+
 // NetNS returns the full id of a ready sandbox and the path of its network namespace, "" if it has
 // the host's.
 //

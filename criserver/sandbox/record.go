@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/sunaba-project/sunaba/criserver/state"
 )
 
@@ -43,21 +41,16 @@ func (r *record) setNetwork(n state.Network) error {
 }
 
 // end records that the sandbox is NotReady or Stopped; one that is Stopped stays so. That is not
-// synced: a power cut ends a sandbox too. If the disk refuses, the phase changes in memory only,
-// and unwritten is the disk's error.
+// synced: a power cut ends a sandbox too. If the disk refuses, the phase changes in memory until it
+// takes it, and unwritten is the disk's error.
 func (r *record) end(phase state.Phase) (unwritten, err error) {
-	set := func(rec state.Sandbox) (state.Sandbox, error) {
+	_, unwritten, err = r.store.Insist(r.id, false, func(rec state.Sandbox) (state.Sandbox, error) {
 		if rec.Phase == state.Stopped {
 			return rec, errStopped
 		}
 		rec.Phase = phase
 		return rec, nil
-	}
-	_, err = r.store.Note(r.id, set)
-	if err != nil && !errors.Is(err, errStopped) && !errdefs.IsNotFound(err) {
-		unwritten = err
-		_, err = r.store.Amend(r.id, set)
-	}
+	})
 	if errors.Is(err, errStopped) {
 		err = nil
 	}

@@ -121,7 +121,7 @@ func (m *Manager) run(
 		return "", err
 	}
 	rec := state.Sandbox{
-		ID: id, Phase: state.Creating, CreatedAt: time.Now(), BootID: m.o.BootID,
+		ID: id, Phase: state.Creating, CreatedAt: m.created(config.GetMetadata().GetUid()), BootID: m.o.BootID,
 		Config:  state.PodConfig{Value: config},
 		Handler: handler, HandlerName: h.Name, HandlerType: string(h.Type), Binary: h.Binary, ShimScope: h.ShimScope,
 		CgroupParent: parent, CgroupOwned: owned,

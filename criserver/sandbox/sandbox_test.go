@@ -375,6 +375,22 @@ func TestWhatCannotBeUndoneStaysNotReady(t *testing.T) {
 }
 
 // No removal is answered while a power cut may take it back, also not one that was made before.
+// The newer sandbox of a pod is created later, whatever the clock does.
+func TestCreatedWithTheClockSetBack(t *testing.T) {
+	m := newWorld(t).manager()
+	ahead := time.Now().Add(time.Hour)
+	config := pod("a", 0)
+	if err := m.records.Create("a", state.Sandbox{ID: "a", Phase: state.Stopped, CreatedAt: ahead, Config: state.PodConfig{Value: config}}); err != nil {
+		t.Fatal(err)
+	}
+	if at := m.created(config.GetMetadata().GetUid()); !at.After(ahead) || at.Sub(ahead) > time.Second {
+		t.Errorf("the next sandbox is created at %v, after one of %v", at, ahead)
+	}
+	if at := m.created("another"); at.After(time.Now()) {
+		t.Errorf("a sandbox of another pod is created at %v", at)
+	}
+}
+
 func TestRemovalsAreSettled(t *testing.T) {
 	w := newWorld(t)
 	told := 0

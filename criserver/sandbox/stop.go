@@ -60,7 +60,8 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 		return fmt.Errorf("wait for requests in sandbox %q: %w", rec.Name(), err)
 	}
 	err := end(ctx, s.ID)
-	// From here on parts of it are missing: a server that is killed now may find its shim and the rest.
+	// From here on parts of it are missing: a server that is killed now may find its shim and the
+	// rest.
 	s.becomeNotReady()
 	if err != nil {
 		if ctx.Err() != nil {

@@ -42,13 +42,7 @@ func (v *Survey) lookForProcesses() error {
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
 	}
-	places := map[string]map[int]string{}
-	for dir, found := range map[string]map[int]string{v.layout.Pods: v.Working, v.layout.Shared: v.shared} {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = real
-		}
-		places[dir] = found
-	}
+	places := map[string]map[int]string{v.layout.Pods: v.Working, v.layout.Shared: v.shared}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {

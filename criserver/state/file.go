@@ -155,7 +155,15 @@ func (s *Store[R]) putAside(name string, cause error) {
 
 // add writes the next version of a record. After an error the file has the one before, as far as
 // the disk allows, and the next write replaces it.
-func (s *Store[R]) add(e *entry[R], path string, rec R, sync bool) error {
+func (s *Store[R]) add(id string, e *entry[R], rec R, sync bool) error {
+	err := s.write(e, s.path(id), rec, sync)
+	if err == nil {
+		s.wrote(id, e)
+	}
+	return err
+}
+
+func (s *Store[R]) write(e *entry[R], path string, rec R, sync bool) error {
 	line, err := encode(rec)
 	if err != nil {
 		return err

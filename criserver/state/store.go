@@ -54,14 +54,18 @@ type Store[R any] struct {
 	dropped []dropped[R] // not settled yet, or not told
 	drops   int          // since Open
 
+	unwritten map[string]*entry[R] // that the disk has refused
+	retrying  bool                 // a timer has them written
+
 	settling sync.Mutex
 	settled  int // how many of the drops are durable; below 0 if those before Open may not be
 }
 
 type entry[R any] struct {
-	write sync.Mutex // held over a whole Update, Delete; guards the two below
-	size  int        // of the file; 0 has the next write replace it
-	named bool       // its name is durable
+	write     sync.Mutex    // held over a whole Update, Delete; guards the three below
+	size      int           // of the file; 0 has the next write replace it
+	named     bool          // its name is durable
+	unwritten chan struct{} // closed once the disk has what it refused; nil = it has all
 
 	mu      sync.RWMutex // guards the two below
 	rec     R
@@ -104,7 +108,7 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 	if err != nil {
 		return nil, fmt.Errorf("read state folder %q: %w", dir, err)
 	}
-	s := &Store[R]{dir: dir, logger: logger, check: check, follow: follow, entries: map[string]*entry[R]{}, settled: -1}
+	s := &Store[R]{dir: dir, logger: logger, check: check, follow: follow, entries: map[string]*entry[R]{}, unwritten: map[string]*entry[R]{}, settled: -1}
 	s.put, s.remove, s.flush = durable.Put, os.Remove, durable.Sync
 	var found []version[R]
 	for _, n := range names {
@@ -196,13 +200,13 @@ func (s *Store[R]) Create(id string, rec R) error {
 //
 // ErrNotFound if there is no such record; else change's own error or that of the disk.
 func (s *Store[R]) Update(id string, change func(R) (R, error)) (R, error) {
-	return s.change(id, change, func(e *entry[R], r R) error { return s.add(e, s.path(id), r, true) })
+	return s.change(id, change, func(e *entry[R], r R) error { return s.add(id, e, r, true) })
 }
 
 // Note is Update without the sync: a power cut may take the change back. It is for what a restart
 // of the machine changes anyway, or what is found out anew.
 func (s *Store[R]) Note(id string, change func(R) (R, error)) (R, error) {
-	return s.change(id, change, func(e *entry[R], r R) error { return s.add(e, s.path(id), r, false) })
+	return s.change(id, change, func(e *entry[R], r R) error { return s.add(id, e, r, false) })
 }
 
 // Amend is Update without the disk: the change is durable with the next Update. It is for what may
@@ -290,6 +294,7 @@ func (s *Store[R]) Drop(id string) error {
 	if err := s.remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
+	s.wrote(id, e)
 	s.mu.Lock() // at once: who does not find the record settles what is counted
 	defer s.mu.Unlock()
 	e.mu.Lock()

@@ -30,7 +30,7 @@ func backOffEntry(n *step, it *item) (b *BackOff, live bool) {
 	if b.Ended.IsZero() || b.Of != it.c.Attempt {
 		b.Of, b.Ended = it.c.Attempt, n.now
 		if it.obs != nil && !it.obs.Finished.IsZero() && it.obs.Finished.Before(n.now) {
-			b.Ended = it.obs.Finished
+			b.Ended = n.now.Add(it.obs.Finished.Sub(n.now)) // with n.now's monotonic time
 		} else if f := it.c.Gone.FinishedAt; it.obs == nil && !f.IsZero() {
 			if latest := f.Add(time.Second); latest.Before(n.now) { // it is kept in whole seconds
 				b.Ended = latest

@@ -76,7 +76,7 @@ func Columns(pod *corev1.Pod, now time.Time) (ready, status, restarted string) {
 	}
 	restarted = strconv.Itoa(all.count)
 	if all.count != 0 && !all.last.IsZero() {
-		restarted += " (" + duration.HumanDuration(now.Sub(all.last.Time)) + " ago)"
+		restarted += " (" + duration.HumanDuration(max(0, now.Sub(all.last.Time))) + " ago)"
 	}
 	return fmt.Sprintf("%d/%d", readied, total), status, restarted
 }

@@ -14,6 +14,7 @@ import (
 // start of the container. A container that ran before this process is probed after a random part of
 // the period, given as a fraction, as long as the process is younger than the period.
 func first(now, birth, started time.Time, spec *corev1.Probe, fraction float64) time.Time {
+	started = now.Add(min(0, started.Sub(now))) // with monotonic time, and if the clock was set back
 	due := started.Add(time.Duration(spec.InitialDelaySeconds) * time.Second)
 	if due.Before(now) {
 		due = now

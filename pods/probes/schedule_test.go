@@ -32,6 +32,7 @@ func TestFirst(t *testing.T) {
 		{"adopted with a delay that is longer", 1, 0, -1, 9, 10, 0.25, 8},
 		{"adopted with a delay that is shorter", 1, 0, -1, 3, 10, 0.25, 3.5},
 		{"adopted by a process that is as old as the period", 10, 0, -100, 0, 10, 0.5, 10},
+		{"the clock was set back since it started", 10, 0, 3610, 5, 10, 0.5, 15},
 		{"no period given counts as one second", 0.5, 0, -100, 0, 0, 0.5, 1},
 	} {
 		spec := &corev1.Probe{InitialDelaySeconds: tt.delay, PeriodSeconds: tt.period}

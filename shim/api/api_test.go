@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -25,6 +26,17 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 		}
 		if after.Error() != before.Error() {
 			t.Errorf("text %q, was %q", after, before)
+		}
+	}
+}
+
+// An error of the shim's disk has the class that one of the server's own disk has.
+func TestErrorsOfADisk(t *testing.T) {
+	for errno, class := range map[error]error{
+		syscall.ENOSPC: errdefs.ErrResourceExhausted, syscall.EDQUOT: errdefs.ErrResourceExhausted, syscall.EROFS: errdefs.ErrFailedPrecondition,
+	} {
+		if err := FromStatus(ToStatus(fmt.Errorf("mount: %w", errno))); !errors.Is(err, class) || err.Error() != "mount: "+errno.Error() {
+			t.Errorf("%v: %v", errno, err)
 		}
 	}
 }

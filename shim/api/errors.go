@@ -29,6 +29,7 @@ var classes = []struct {
 	{codes.ResourceExhausted, errdefs.ErrResourceExhausted},
 	{codes.ResourceExhausted, syscall.ENOSPC},
 	{codes.ResourceExhausted, syscall.EDQUOT},
+	{codes.FailedPrecondition, syscall.EROFS},
 	{codes.DataLoss, errdefs.ErrDataLoss},
 	{codes.Internal, errdefs.ErrInternal},
 	{codes.DeadlineExceeded, context.DeadlineExceeded},

@@ -10,8 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // ask runs the runtime and, when it fails, says what the runtime's log has to say. Who called the
@@ -28,15 +31,35 @@ func (c *container) ask(run func() error) error {
 	}
 	text := lastError(path, before)
 	if text == "" {
-		return c.unlogged(err)
+		err = c.unlogged(err)
+	} else {
+		if c.path != "" {
+			text = strings.Replace(text, "in $PATH", fmt.Sprintf("in PATH %q", c.path), 1)
+		}
+		err = errors.New(text)
+		if class := classOf(text); class != nil {
+			err = fmt.Errorf("%s: %w", text, class)
+		}
 	}
-	if c.path != "" {
-		text = strings.Replace(text, "in $PATH", fmt.Sprintf("in PATH %q", c.path), 1)
+	var errno syscall.Errno
+	if errdefs.Resolve(err) != errdefs.ErrUnknown || !errors.As(refusal(c.dir), &errno) {
+		return err
 	}
-	if class := classOf(text); class != nil {
-		return fmt.Errorf("%s: %w", text, class)
+	return fmt.Errorf("%s: %w", strings.TrimSuffix(err.Error(), ": "+errno.Error()), errno)
+}
+
+// refusal is the error of a disk that takes nothing of what a runtime writes, nil of one that does:
+// not all runtimes say why they failed to write.
+func refusal(dir string) error {
+	f, err := durable.Create(filepath.Join(dir, "refusal"))
+	if err == nil {
+		_, err = f.Write(make([]byte, 64<<10))
+		err = errors.Join(err, f.Discard())
 	}
-	return errors.New(text)
+	if !durable.Refused(err) {
+		return nil
+	}
+	return err
 }
 
 // unlogged is the error of a runtime without an entry in its log, as when a concurrent Delete
@@ -98,6 +121,8 @@ func classOf(text string) error {
 		{"is not running", errdefs.ErrFailedPrecondition},           // crun
 		{"process already finished", errdefs.ErrNotFound},           // runc
 		{"container not running", errdefs.ErrFailedPrecondition},    // runc
+		{"o space left on device", errdefs.ErrResourceExhausted},    // crun: No
+		{"isk quota exceeded", errdefs.ErrResourceExhausted},
 	} {
 		if strings.Contains(text, c.words) {
 			return c.class

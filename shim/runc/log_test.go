@@ -10,6 +10,10 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/go-runc"
+	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/tests/disk"
 )
 
 // The words are those of runc 1.1.5 and 1.5.2 and of crun 1.8.1 and 1.28.
@@ -88,5 +92,38 @@ func TestClassWithoutLog(t *testing.T) {
 	c.runtime.Command = filepath.Join(c.dir, "missing")
 	if err := c.Pause(t.Context()); err == nil || errdefs.IsInvalidArgument(err) {
 		t.Errorf("without the runtime: %v", err)
+	}
+}
+
+// A runtime that fails because the disk is full or read-only does not always say so. The words are
+// those of runc 1.1.5 and crun 1.8.1.
+func TestClassOnADiskThatRefuses(t *testing.T) {
+	for _, d := range []struct {
+		refuse func(t *testing.T, dir string) (undo func())
+		errno  error
+		class  error
+	}{
+		{disk.TakeBytes, unix.ENOSPC, errdefs.ErrResourceExhausted},
+		{disk.Cover, unix.EROFS, errdefs.ErrFailedPrecondition},
+	} {
+		t.Run(d.errno.Error(), func(t *testing.T) {
+			c := &container{dir: disk.New(t, t.TempDir(), 16), runtime: &runc.Runc{}}
+			defer d.refuse(t, c.dir)()
+			for words, want := range map[string]struct {
+				text  string
+				class error
+			}{
+				"unable to store init state: %!w(<nil>)":         {"unable to store init state: %!w(<nil>): " + d.errno.Error(), d.class},
+				"cannot create state directory for `x`":          {"cannot create state directory for `x`: " + d.errno.Error(), d.class},
+				"mkdir /run/x: " + d.errno.Error():               {"mkdir /run/x: " + d.errno.Error(), d.class},
+				`exec: "/x": stat /x: no such file or directory`: {`exec: "/x": stat /x: no such file or directory`, errdefs.ErrInvalidArgument},
+			} {
+				err := c.ask(func() error { return errors.New("runc did not terminate successfully: exit status 1: " + words) })
+				err = api.FromStatus(api.ToStatus(err))
+				if !errors.Is(err, want.class) || !strings.Contains(err.Error(), want.text) || strings.Count(err.Error(), d.errno.Error()) > 1 {
+					t.Errorf("%v; want %q, %v", err, want.text, want.class)
+				}
+			}
+		})
 	}
 }

@@ -69,7 +69,7 @@ func Print(out io.Writer, list []Container, format string, now time.Time) error 
 	for _, c := range list {
 		rows = append(rows, []string{
 			c.ID[:min(12, len(c.ID))], c.Name, c.Namespace, c.Pod, c.Handler, c.Image, c.State, strconv.FormatUint(uint64(c.Restarts), 10),
-			duration.HumanDuration(now.Sub(c.Created)),
+			duration.HumanDuration(max(0, now.Sub(c.Created))),
 		})
 	}
 	return table.NewPrinter(out, []string{"ID", "NAME", "NAMESPACE", "POD", "HANDLER", "IMAGE", "STATE", "RESTARTS", "AGE"}).Print(rows)

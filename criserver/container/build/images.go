@@ -89,10 +89,6 @@ func (b *builder) findImage(ctx context.Context, name string) (images.Image, err
 //
 // ErrNotFound; ErrInvalidArgument for what is neither a folder nor a regular file.
 func resolveSubPath(root, sub string) (string, error) {
-	root, err := filepath.EvalSymlinks(root)
-	if err != nil {
-		return "", fmt.Errorf("find root filesystem: %w", err)
-	}
 	found, err := program.LookUp(root, sub)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):

@@ -30,10 +30,6 @@ func (b *builder) inRoot(ctx context.Context, in *spec.Input) error {
 		return err
 	}
 	return b.o.Images.WithRootFS(ctx, b.rec.SnapshotKey, func(root string) error {
-		root, err := filepath.EvalSymlinks(root)
-		if err != nil {
-			return fmt.Errorf("find root filesystem: %w", err)
-		}
 		user, err := spec.ResolveUser(regular.Tree(root), b.Image.Config, sc)
 		if err != nil {
 			return err

@@ -103,6 +103,30 @@ func decompressed(t *testing.T, path string) string {
 }
 
 // A log that is a link, as a container with its log folder could make it, is left alone.
+// Parts are named in the order in which they were written, also if the clock was set back or stands
+// still: the oldest one is removed, and the newest is not compressed.
+func TestRotateWithTheClockSetBack(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "0.log")
+	now := time.Date(2026, 11, 23, 12, 59, 59, 0, time.UTC)
+	for i, at := range []time.Time{now, now.Add(-time.Hour), now.Add(-time.Hour), now.Add(time.Hour)} {
+		if err := os.WriteFile(path, fmt.Appendf(nil, "long enough %d", i), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if rotated, err := Rotate(t.Context(), path, Limits{Size: 10, Files: 4}, at, func(context.Context) error { return nil }); !rotated || err != nil {
+			t.Errorf("rotation %d: %v, %v", i, rotated, err)
+		}
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"0.log.20261123-130000.gz", "0.log.20261123-130001", "0.log.20261123-135959"}) {
+		t.Errorf("files %v", got)
+	}
+	for name, want := range map[string]string{"0.log.20261123-130001": "long enough 2", "0.log.20261123-135959": "long enough 3"} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(text) != want {
+			t.Errorf("%s has %q, %v; want %q", name, text, err, want)
+		}
+	}
+}
+
 func TestRotateLink(t *testing.T) {
 	dir := t.TempDir()
 	target, path := filepath.Join(dir, "target"), filepath.Join(dir, "0.log")

@@ -52,9 +52,9 @@ func Rotate(ctx context.Context, path string, l Limits, now time.Time, reopen fu
 	if err := tidy(path, l); err != nil {
 		return false, fmt.Errorf("rotate log %q: %w", path, err)
 	}
-	rotated := path + "." + now.UTC().Format(stamp)
-	if _, err := os.Lstat(rotated); err == nil {
-		return false, nil // twice in one second: the next look does it
+	rotated, err := nextPart(path, now)
+	if err != nil {
+		return false, fmt.Errorf("rotate log %q: %w", path, err)
 	}
 	if err := os.Rename(path, rotated); err != nil {
 		return false, fmt.Errorf("rotate log: %w", err)
@@ -119,6 +119,19 @@ func partsOf(path string) ([]string, error) {
 	}
 	slices.Sort(parts) // the times are in the names
 	return parts, nil
+}
+
+// nextPart is the name of a new part: that of now, or of the second after the newest part, if the
+// clock was set back or it was rotated twice in one second.
+func nextPart(path string, now time.Time) (string, error) {
+	parts, err := partsOf(path)
+	if len(parts) > 0 {
+		newest, _ := strings.CutPrefix(parts[len(parts)-1], path+".")
+		if at, err := time.Parse(stamp, newest[:len(stamp)]); err == nil && now.Before(at.Add(time.Second)) {
+			now = at.Add(time.Second)
+		}
+	}
+	return path + "." + now.UTC().Format(stamp), err
 }
 
 // compress replaces a file by its gzip.

@@ -37,6 +37,10 @@ func TestMemoryGrowsToItsCeiling(t *testing.T) {
 	if p.Full() {
 		t.Error("full long after a refusal")
 	}
+	p.refused.Store(time.Now().Add(time.Hour).UnixNano())
+	if p.Full() {
+		t.Error("full since the clock was set back")
+	}
 	p.SetCeiling(9 * wasmPage)
 	if m.Reallocate(9*wasmPage) == nil {
 		t.Error("it does not grow to the new ceiling")

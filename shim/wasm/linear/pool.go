@@ -188,7 +188,7 @@ const fullFor = time.Second
 // Full says whether a memory could not grow for a bound a moment ago.
 func (p *Pool) Full() bool {
 	at := p.refused.Load()
-	return at != 0 && time.Since(time.Unix(0, at)) < fullFor
+	return at != 0 && time.Since(time.Unix(0, at)).Abs() < fullFor // the clock may have been set back
 }
 
 // charge counts more bytes of one memory, unless they are beyond the ceiling.

@@ -208,7 +208,7 @@ func Manifest(out io.Writer, m *api.Manifest, about []corev1.Event, now time.Tim
 	w.line(0, "Status:\t%s", m.Status)
 	w.line(0, "Objects:\t%d", m.Objects)
 	if !m.Since.IsZero() {
-		w.line(0, "Since:\t%s (%s)", m.Since.Format(time.RFC1123Z), duration.HumanDuration(now.Sub(m.Since)))
+		w.line(0, "Since:\t%s (%s)", m.Since.Format(time.RFC1123Z), duration.HumanDuration(max(0, now.Sub(m.Since))))
 	}
 	if m.Message == "" {
 		w.line(0, "Message:\t<none>")

@@ -239,5 +239,5 @@ func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
 	}
-	return duration.HumanDuration(now.Sub(t))
+	return duration.HumanDuration(max(0, now.Sub(t)))
 }

@@ -49,6 +49,10 @@ func TestTables(t *testing.T) {
 			"web    1/1     Running   0          31s",
 			"bare   0/1     Pending   0          <unknown>",
 		}},
+		{"made before the clock was set back", "cm", Options{}, []any{&corev1.ConfigMap{ObjectMeta: meta("c", -time.Hour)}}, []string{
+			"NAME   DATA   AGE",
+			"c      0      0s",
+		}},
 		{"wide pods of all namespaces with labels", "pods", Options{Wide: true, Namespace: true, Labels: true}, []any{web(), bare}, []string{
 			"NAMESPACE   NAME   READY   STATUS    RESTARTS   AGE         IP          NODE     CLASS    FILE                             LABELS",
 			"default     web    1/1     Running   0          31s         10.88.0.9   till-4   wasm     /etc/sunaba/manifests/web.yaml   a=1,b=2",
