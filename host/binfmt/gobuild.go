@@ -29,6 +29,10 @@ const (
 // maxGoProgram bounds the programs that are looked at, in bytes.
 const maxGoProgram = 256 << 20
 
+// firstRead is how much of a segment is read first, in bytes: the linker puts the header at its
+// start.
+const firstRead = 16 << 10
+
 // GoModules says which modules a Go program of Linux was built of. The standard library's
 // debug/buildinfo says it of programs of any system, for which it links the readers of all their
 // formats: 300 KB. Only the program's writable segments are read, where the linker puts the header:
@@ -53,12 +57,14 @@ func GoModules(file string) (*debug.BuildInfo, error) {
 		return nil, fmt.Errorf("read build of %q: it is no program: %w", file, errdefs.ErrNotFound)
 	}
 	for _, part := range segments(f, head, func(kind elf.ProgType, flags elf.ProgFlag) bool { return kind == elf.PT_LOAD && flags&elf.PF_W != 0 }) {
-		data, err := readPart(f, part)
-		if err != nil {
-			return nil, fmt.Errorf("read build of %q: %w", file, err)
-		}
-		if info, ok := findGoBuild(data); ok {
-			return info, nil
+		for _, most := range []uint64{firstRead, part.size} {
+			data, err := readPart(f, extent{part.at, min(part.size, most)})
+			if err != nil {
+				return nil, fmt.Errorf("read build of %q: %w", file, err)
+			}
+			if info, ok := findGoBuild(data); ok {
+				return info, nil
+			}
 		}
 	}
 	return nil, fmt.Errorf("read build of %q: it does not tell: %w", file, errdefs.ErrNotFound)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/regular"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
+	heap "github.com/sunaba-project/sunaba/shim/memory"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 )
@@ -28,6 +30,10 @@ import (
 // exitStart is the exit code when there was nothing to run, as of a container that failed to start.
 // Codes of signals are counted from it.
 const exitStart = 128
+
+// startPercent is how far the heap of a run grows before it is collected at its start, in percent:
+// to 16 MiB.
+const startPercent = 400
 
 // RunOptions is what a module is run with.
 type RunOptions struct {
@@ -58,6 +64,9 @@ type RunOptions struct {
 //
 // Those of the engine. Nothing is left but the compiled module.
 func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
+	// Most runs end before they collect garbage. One that lasts gives back what its start needed.
+	debug.SetGCPercent(startPercent)
+	defer time.AfterFunc(time.Second, heap.GiveBack).Stop()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)

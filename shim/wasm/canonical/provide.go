@@ -2,6 +2,7 @@ package canonical
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 
@@ -83,7 +84,11 @@ func Provide(ctx context.Context, r wazero.Runtime, imports []Import, worlds ...
 		for name, b := range bindings {
 			builder = builder.NewFunctionBuilder().WithGoModuleFunction(b, b.signature.Params, b.signature.Results).Export(name)
 		}
-		if _, err := builder.Instantiate(ctx); err != nil {
+		compiled, err := builder.Compile(ctx)
+		if err == nil { // wazero's own source of random numbers, which nothing asks, takes long to seed
+			_, err = r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithRandSource(rand.Reader))
+		}
+		if err != nil {
 			return fmt.Errorf("define module %q: %w", module, err)
 		}
 	}
