@@ -29,10 +29,6 @@ const (
 // maxGoProgram bounds the programs that are looked at, in bytes.
 const maxGoProgram = 256 << 20
 
-// firstRead is how much of a segment is read first, in bytes: the linker puts the header at its
-// start.
-const firstRead = 16 << 10
-
 // GoModules says which modules a Go program of Linux was built of. The standard library's
 // debug/buildinfo says it of programs of any system, for which it links the readers of all their
 // formats: 300 KB. Only the program's writable segments are read, where the linker puts the header:
@@ -57,7 +53,7 @@ func GoModules(file string) (*debug.BuildInfo, error) {
 		return nil, fmt.Errorf("read build of %q: it is no program: %w", file, errdefs.ErrNotFound)
 	}
 	for _, part := range segments(f, head, func(kind elf.ProgType, flags elf.ProgFlag) bool { return kind == elf.PT_LOAD && flags&elf.PF_W != 0 }) {
-		for _, most := range []uint64{firstRead, part.size} {
+		for _, most := range []uint64{16 << 10, part.size} { // it is at the start, if the linker is Go's own
 			data, err := readPart(f, extent{part.at, min(part.size, most)})
 			if err != nil {
 				return nil, fmt.Errorf("read build of %q: %w", file, err)

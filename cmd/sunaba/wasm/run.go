@@ -31,10 +31,6 @@ import (
 // Codes of signals are counted from it.
 const exitStart = 128
 
-// startPercent is how far the heap of a run grows before it is collected at its start, in percent:
-// to 16 MiB.
-const startPercent = 400
-
 // RunOptions is what a module is run with.
 type RunOptions struct {
 	Name        string // what the guest is called by, its first argument
@@ -64,8 +60,8 @@ type RunOptions struct {
 //
 // Those of the engine. Nothing is left but the compiled module.
 func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
-	// Most runs end before they collect garbage. One that lasts gives back what its start needed.
-	debug.SetGCPercent(startPercent)
+	// Most runs end before there are 16 MiB. One that lasts gives back what its start needed.
+	debug.SetGCPercent(400)
 	defer time.AfterFunc(time.Second, heap.GiveBack).Stop()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)

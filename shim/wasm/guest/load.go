@@ -44,7 +44,7 @@ func (p *process) load() error {
 	if err := p.openImage(); err != nil {
 		return err
 	}
-	code := p.fetchCode()
+	code := fetchCode(g.cache, p.config.Load)
 	g.ctx = experimental.WithMemoryAllocator(context.Background(), g.memory)
 	if p.config.Load.Bare && !compile.Native() {
 		return faultf(link.Stale, "compiled module has no code that could be interpreted")

@@ -33,23 +33,24 @@ func (p *process) openImage() error {
 	return nil
 }
 
-// machineCode is the code that all guests of a module have in common.
-type machineCode struct {
-	code   []byte
-	shared bool
-	err    error
-}
-
 // worthAProcessor is the size of machine code that is checked on a processor of its own, in bytes.
 const worthAProcessor = 4 << 20
 
+// machineCode is the code that all guests of a module have in common.
+type machineCode struct {
+	code    []byte
+	offsets []int // of its functions
+	shared  bool
+	err     error
+}
+
 // fetchCode maps that code, where the entry has a stub of it, and checks it beside what loading
-// does meanwhile: a module of 15,000 functions has 30 MB. The code is run as it is, so every byte is
-// checked before. The pages that this reads are released again, because they would all count as
-// memory of this process.
-func (p *process) fetchCode() <-chan machineCode {
+// does meanwhile: a module of 15,000 functions has 30 MB. The code is run as it is, so that every
+// byte is checked before. The pages that this reads are released again, because they would all
+// count as memory of this process.
+func fetchCode(cache string, l compile.Load) <-chan machineCode {
 	fetched := make(chan machineCode, 1)
-	l, name := p.config.Load, path.Join(p.guest.cache, compile.CodeName)
+	name := path.Join(cache, compile.CodeName)
 	if l.CodeSize >= worthAProcessor {
 		runtime.GOMAXPROCS(processors)
 	}
@@ -57,14 +58,15 @@ func (p *process) fetchCode() <-chan machineCode {
 		var c machineCode
 		if l.CodeSize > 0 {
 			c.code, c.shared, c.err = mapCode(name, l.CodeSize)
-			switch {
-			case c.err != nil:
-				c.err = faultf(link.Stale, "map machine code: %w", c.err)
-			case compile.Sum(c.code) != l.CodeSum:
-				c.err = faultf(link.Stale, "machine code is damaged")
-			case c.shared:
-				_ = unix.Madvise(c.code, unix.MADV_DONTNEED) // it stays in the page cache
-			}
+		}
+		if c.err == nil && compile.Sum(c.code) != l.CodeSum { // 0 of no code
+			c.err = errors.New("it is damaged")
+		}
+		if c.shared {
+			_ = unix.Madvise(c.code, unix.MADV_DONTNEED) // it stays in the page cache
+		}
+		if c.err == nil && c.code != nil {
+			c.offsets, c.err = compile.Offsets(cache)
 		}
 		fetched <- c
 	}()
@@ -73,15 +75,11 @@ func (p *process) fetchCode() <-chan machineCode {
 
 // share links that code into wazero.
 func (p *process) share(c machineCode) error {
-	if c.err != nil || c.code == nil {
-		return c.err
+	if c.err == nil && c.code != nil {
+		c.err = compile.LinkCode(p.guest.compiled, c.code, c.offsets)
 	}
-	offsets, err := compile.Offsets(p.guest.cache)
-	if err == nil {
-		err = compile.LinkCode(p.guest.compiled, c.code, offsets)
-	}
-	if err != nil {
-		return faultf(link.Stale, "link machine code: %w", err)
+	if c.err != nil {
+		return faultf(link.Stale, "link machine code: %w", c.err)
 	}
 	p.guest.code, p.guest.shared = c.code, c.shared
 	return nil
