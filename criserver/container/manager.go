@@ -25,7 +25,9 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -157,6 +159,9 @@ func (m *Manager) Spec(rec state.Container) ([]byte, error) {
 
 func readSpec(sb *sandbox.Sandbox, id string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(sb.Dir, id, build.ConfigFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("its files are gone, remove it: %w: %w", err, errdefs.ErrFailedPrecondition)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read specification: %w", err)
 	}

@@ -59,9 +59,11 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 		s.becomeNotReady()
 		return fmt.Errorf("wait for requests in sandbox %q: %w", rec.Name(), err)
 	}
-	if err := end(ctx, s.ID); err != nil {
+	err := end(ctx, s.ID)
+	// From here on parts of it are missing: a server that is killed now may find its shim and the rest.
+	s.becomeNotReady()
+	if err != nil {
 		if ctx.Err() != nil {
-			s.becomeNotReady()
 			return fmt.Errorf("end containers of sandbox %q: %w", rec.Name(), err)
 		}
 		// It is killed with what is left of the shim.
@@ -69,7 +71,6 @@ func (s *Sandbox) stop(ctx context.Context, rec state.Sandbox, end func(ctx cont
 	}
 	s.shim.stopWatching()
 	if err := undo(ctx, s.log, s.working()); err != nil {
-		s.becomeNotReady()
 		return fmt.Errorf("stop sandbox %q: %w", rec.Name(), err)
 	}
 	// The removal of pods is what makes room on a full disk. A server that finds the record as it

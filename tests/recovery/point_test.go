@@ -144,6 +144,7 @@ func (m *machine) play(p point, v victim, steps int) verdict {
 		m.problem("%v", err)
 	} else {
 		m.undisturbed()
+		m.sound("before anything is asked for again")
 		p.life.judge(s)
 	}
 	if len(out.problems) > 0 {

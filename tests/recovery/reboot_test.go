@@ -263,6 +263,13 @@ func TestHalfRemovedContainers(t *testing.T) {
 			return
 		}
 		damaged.ended(7, "Error")
+		for _, s := range all {
+			if err := os.Remove(filepath.Join(m.State, "sandboxes", s.pod.id, s.e.id, "config.json")); err != nil {
+				t.Error(err)
+			}
+			_, err := m.UpdateContainerResources(m.ctx, &cri.UpdateContainerResourcesRequest{ContainerId: s.e.id, Linux: &cri.LinuxContainerResources{CpuShares: 512}})
+			m.refused("an update of half a "+s.pod.handler+" container", err, codes.FailedPrecondition)
+		}
 		m.kill()
 		store, err := images.Open(images.Options{
 			Root: filepath.Join(m.Root, "images"), Logger: slog.New(slog.DiscardHandler),
