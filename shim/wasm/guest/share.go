@@ -36,53 +36,44 @@ func (p *process) openImage() error {
 // worthAProcessor is the size of machine code that is checked on a processor of its own, in bytes.
 const worthAProcessor = 4 << 20
 
-// machineCode is the code that all guests of a module have in common.
-type machineCode struct {
-	code    []byte
-	offsets []int // of its functions
-	shared  bool
-	err     error
-}
-
-// fetchCode maps that code, where the entry has a stub of it, and checks it beside what loading
-// does meanwhile: a module of 15,000 functions has 30 MB. The code is run as it is, so that every
-// byte is checked before. The pages that this reads are released again, because they would all
-// count as memory of this process.
-func fetchCode(cache string, l compile.Load) <-chan machineCode {
-	fetched := make(chan machineCode, 1)
-	name := path.Join(cache, compile.CodeName)
+// fetchCode maps the machine code that all guests of the module have in common, where the entry has
+// a stub of it, and checks it beside what loading does meanwhile: a module of 15,000 functions has
+// 30 MB. It is run as it is, so that every byte is checked before. The pages that this reads are
+// released again, because they would all count as memory of this process. share links the code into
+// wazero.
+func (g *guest) fetchCode(l compile.Load) (share func() error) {
+	if l.CodeSize == 0 {
+		return func() error { return nil }
+	}
 	if l.CodeSize >= worthAProcessor {
 		runtime.GOMAXPROCS(processors)
 	}
+	var err error
+	var offsets []int
+	fetched := make(chan struct{})
 	go func() {
-		var c machineCode
-		if l.CodeSize > 0 {
-			c.code, c.shared, c.err = mapCode(name, l.CodeSize)
+		defer close(fetched)
+		if g.code, g.shared, err = mapCode(path.Join(g.cache, compile.CodeName), l.CodeSize); err != nil {
+			return
 		}
-		if c.err == nil && compile.Sum(c.code) != l.CodeSum { // 0 of no code
-			c.err = errors.New("it is damaged")
+		if compile.Sum(g.code) != l.CodeSum {
+			err = errors.New("it is damaged")
+			return
 		}
-		if c.shared {
-			_ = unix.Madvise(c.code, unix.MADV_DONTNEED) // it stays in the page cache
+		if g.shared {
+			_ = unix.Madvise(g.code, unix.MADV_DONTNEED) // it stays in the page cache
 		}
-		if c.err == nil && c.code != nil {
-			c.offsets, c.err = compile.Offsets(cache)
-		}
-		fetched <- c
+		offsets, err = compile.Offsets(g.cache)
 	}()
-	return fetched
-}
-
-// share links that code into wazero.
-func (p *process) share(c machineCode) error {
-	if c.err == nil && c.code != nil {
-		c.err = compile.LinkCode(p.guest.compiled, c.code, c.offsets)
+	return func() error {
+		if <-fetched; err == nil {
+			err = compile.LinkCode(g.compiled, g.code, offsets)
+		}
+		if err != nil {
+			return faultf(link.Stale, "link machine code: %w", err)
+		}
+		return nil
 	}
-	if c.err != nil {
-		return faultf(link.Stale, "link machine code: %w", c.err)
-	}
-	p.guest.code, p.guest.shared = c.code, c.shared
-	return nil
 }
 
 // mapCode maps a file of machine code, or, from a mount that forbids that, makes a private copy of
