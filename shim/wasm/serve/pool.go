@@ -28,11 +28,11 @@ type Options struct {
 	Overrun func(reason error)
 }
 
-// Instances lends instances of one component to requests. It implements wasihttp.Instances.
+// Instances provides instances of one component for requests. It implements wasihttp.Instances.
 type Instances struct {
 	component *Component
 	options   Options
-	seats     chan struct{} // has one for each instance that may be lent
+	seats     chan struct{} // has one for each instance that a request may have
 	waiting   atomic.Int64
 
 	mu       sync.Mutex

@@ -24,7 +24,7 @@ var (
 	ErrDeadline   = errors.New("the time of the request is over")
 )
 
-// Instances lends guests to requests.
+// Instances provides guests for requests.
 type Instances interface {
 	// Take waits for a guest until ctx ends, or the time, unless that is zero. ErrBusy where too many
 	// wait already.
@@ -69,7 +69,7 @@ type Handler struct {
 // writeGrace is how long the last of a response may take beyond the time of the request.
 const writeGrace = time.Second
 
-// Wait returns when every guest has. No request may be under way.
+// Wait returns when every guest has. No request may be in progress.
 func (h *Handler) Wait() { h.guests.Wait() }
 
 func (h *Handler) log(r *http.Request, err error) {
