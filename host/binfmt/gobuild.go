@@ -53,12 +53,14 @@ func GoModules(file string) (*debug.BuildInfo, error) {
 		return nil, fmt.Errorf("read build of %q: it is no program: %w", file, errdefs.ErrNotFound)
 	}
 	for _, part := range segments(f, head, func(kind elf.ProgType, flags elf.ProgFlag) bool { return kind == elf.PT_LOAD && flags&elf.PF_W != 0 }) {
-		data, err := readPart(f, part)
-		if err != nil {
-			return nil, fmt.Errorf("read build of %q: %w", file, err)
-		}
-		if info, ok := findGoBuild(data); ok {
-			return info, nil
+		for _, most := range []uint64{16 << 10, part.size} { // it is at the start, if the linker is Go's own
+			data, err := readPart(f, extent{part.at, min(part.size, most)})
+			if err != nil {
+				return nil, fmt.Errorf("read build of %q: %w", file, err)
+			}
+			if info, ok := findGoBuild(data); ok {
+				return info, nil
+			}
 		}
 	}
 	return nil, fmt.Errorf("read build of %q: it does not tell: %w", file, errdefs.ErrNotFound)

@@ -11,6 +11,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 // thing and other are resources.
@@ -206,4 +208,33 @@ func TestEndOfOperation(t *testing.T) {
 		}
 	}()
 	b.callAsync(&Call{Instance: i}, make([]uint64, 1))
+}
+
+// TestNamesOfImports are told from each other again, joined or not.
+func TestNamesOfImports(t *testing.T) {
+	const iface, function = "wasi:io/streams@0.2.12", "[method]output-stream.write"
+	for _, o := range []Options{{}, {Realloc: "cabi_realloc"}, {Async: true}, {Realloc: "realloc#2", Async: true}} {
+		name := ImportName(function, o)
+		want := Import{Module: iface, Name: name, Interface: iface, Function: function, Options: o}
+		if got := ParseImport(iface, name); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		want.Module, want.Name = Joined, joined(iface, name)
+		if got := ParseImport(Joined, want.Name); got != want {
+			t.Errorf("joined: got %+v, want %+v", got, want)
+		}
+	}
+}
+
+// TestJoinImports changes nothing where a memory is imported.
+func TestJoinImports(t *testing.T) {
+	for _, body := range []string{"\x01\x01a\x01b\x02\x00\x01", "\x02\x01a\x01b\x00\x00\x01a\x01b\x02\x00\x01", "\x02\x01a\x01b\x00\x00"} {
+		if got := JoinImports([]format.Section{format.NewSection(format.SectionImport, []byte(body))}); string(got[0].Body) != body {
+			t.Errorf("%q became %q", body, got[0].Body)
+		}
+	}
+	got := JoinImports([]format.Section{format.NewSection(format.SectionImport, []byte("\x02\x01a\x01b\x00\x00\x01c\x01d\x00\x81\x00"))})
+	if want := "\x02\x04host\x03a#b\x00\x00\x04host\x03c#d\x00\x01"; string(got[0].Body) != want {
+		t.Errorf("got %q, want %q", got[0].Body, want)
+	}
 }

@@ -2,6 +2,7 @@ package canonical
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 
@@ -41,11 +42,16 @@ func ImportName(function string, o Options) string {
 	return function + "#" + o.Realloc // names of functions have no "#"
 }
 
-// ParseImport tells what is imported by a name that ImportName made.
+// ParseImport tells what is imported by a name that ImportName made, also where JoinImports has
+// changed it.
 func ParseImport(module, name string) Import {
-	function, realloc, _ := strings.Cut(name, "#")
-	function, async := strings.CutPrefix(function, asyncPrefix)
-	return Import{Module: module, Name: name, Interface: module, Function: function, Options: Options{Realloc: realloc, Async: async}}
+	i, function := Import{Module: module, Name: name, Interface: module}, name
+	if module == Joined {
+		i.Interface, function, _ = strings.Cut(name, "#")
+	}
+	function, i.Options.Realloc, _ = strings.Cut(function, "#")
+	i.Function, i.Options.Async = strings.CutPrefix(function, asyncPrefix)
+	return i
 }
 
 // binding is a function for one import of the guest.
@@ -83,7 +89,11 @@ func Provide(ctx context.Context, r wazero.Runtime, imports []Import, worlds ...
 		for name, b := range bindings {
 			builder = builder.NewFunctionBuilder().WithGoModuleFunction(b, b.signature.Params, b.signature.Results).Export(name)
 		}
-		if _, err := builder.Instantiate(ctx); err != nil {
+		compiled, err := builder.Compile(ctx)
+		if err == nil { // wazero's own source of random numbers takes long to seed, and nothing asks it
+			_, err = r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithRandSource(rand.Reader))
+		}
+		if err != nil {
 			return fmt.Errorf("define module %q: %w", module, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
@@ -164,6 +165,9 @@ func (b *builder) takeBodies(sections []format.Section) ([]byte, error) {
 	bodiless, ok := withoutBodies(sections)
 	if !ok {
 		return nil, nil
+	}
+	if b.facts.Load.Component {
+		bodiless = canonical.JoinImports(bodiless)
 	}
 	compiled, err := os.ReadFile(entry)
 	if err != nil {

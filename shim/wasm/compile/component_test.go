@@ -6,12 +6,15 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
 const (
@@ -66,6 +69,46 @@ func TestHTTPComponent(t *testing.T) {
 	}
 	if _, err := Ensure(context.Background(), o, name, ""); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "is for components") {
 		t.Errorf("a module with its exports: %v", err)
+	}
+}
+
+// The frame of a component imports from one module what the component imports, in the same order
+// and with the same types: machine code knows imports by their numbers.
+func TestImportsAreJoined(t *testing.T) {
+	imports := func(module []byte) []format.Import {
+		sections, err := format.Split(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, ok := format.Imports(sections)
+		if !ok {
+			t.Fatal("imports are not read")
+		}
+		return all
+	}
+	for _, path := range []string{"../../../tests/oci/testdata/http.wasm", "../component/testdata/hello.wasm"} {
+		lowered, err := lower.Lower(readComponent(t, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Ensure(context.Background(), Options{CacheDir: t.TempDir()}, path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := imports(lowered.Module), imports(readComponent(t, filepath.Join(e.Dir, ModuleName)))
+		if len(want) < 2 || len(got) != len(want) {
+			t.Fatalf("%s: %d imports, want %d", path, len(got), len(want))
+		}
+		for n := range want {
+			w, g := canonical.ParseImport(want[n].Module, want[n].Name), canonical.ParseImport(got[n].Module, got[n].Name)
+			if joined := g.Module == canonical.Joined; joined != e.Load.Bare {
+				t.Errorf("%s: import %d is of %q", path, n, g.Module)
+			}
+			w.Module, w.Name = g.Module, g.Name
+			if g != w || !slices.Equal(got[n].Params, want[n].Params) || !slices.Equal(got[n].Results, want[n].Results) {
+				t.Errorf("%s: import %d is %+v, want %+v", path, n, g, w)
+			}
+		}
 	}
 }
 

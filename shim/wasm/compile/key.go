@@ -17,7 +17,7 @@ import (
 
 // layout is raised whenever the meaning of an entry's files changes, what is written in place of a
 // function, the module that a component is lowered to, or features.
-const layout = 9
+const layout = 10
 
 // engine names what an entry's machine code depends on beside the module. The version of wazero is
 // the whole one, with its checksum or what replaces it: wazero's own cache has only the number,

@@ -85,7 +85,7 @@ func (p *process) openHost2(imports []api.FunctionDefinition) error {
 		return fmt.Errorf("make host: %w", err)
 	}
 	i.ABI().Tasks = async.New(i.System())
-	if slices.ContainsFunc(wanted, func(i canonical.Import) bool { return strings.HasPrefix(i.Module, "wasi:http/") }) {
+	if slices.ContainsFunc(wanted, func(i canonical.Import) bool { return strings.HasPrefix(i.Interface, "wasi:http/") }) {
 		i.ABI().Extension = p.client()
 	}
 	g.host, g.ctx = i, canonical.With(g.ctx, i.ABI())

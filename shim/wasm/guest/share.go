@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -32,33 +33,47 @@ func (p *process) openImage() error {
 	return nil
 }
 
-// share links the machine code that all guests of the module have in common into wazero, where the
-// entry has a stub of it. It is run as it is, so every byte is checked before. The pages that this
-// reads are released again, because they would all count as memory of this process.
-func (p *process) share() error {
-	l := p.config.Load
+// worthAProcessor is the size of machine code that is checked on a processor of its own, in bytes.
+const worthAProcessor = 4 << 20
+
+// fetchCode maps the machine code that all guests of the module have in common, where the entry has
+// a stub of it, and checks it beside what loading does meanwhile: a module of 15,000 functions has
+// 30 MB. It is run as it is, so that every byte is checked before. The pages that this reads are
+// released again, because they would all count as memory of this process. share links the code into
+// wazero.
+func (g *guest) fetchCode(l compile.Load) (share func() error) {
 	if l.CodeSize == 0 {
+		return func() error { return nil }
+	}
+	if l.CodeSize >= worthAProcessor {
+		runtime.GOMAXPROCS(processors)
+	}
+	var err error
+	var offsets []int
+	fetched := make(chan struct{})
+	go func() {
+		defer close(fetched)
+		if g.code, g.shared, err = mapCode(path.Join(g.cache, compile.CodeName), l.CodeSize); err != nil {
+			return
+		}
+		if compile.Sum(g.code) != l.CodeSum {
+			err = errors.New("it is damaged")
+			return
+		}
+		if g.shared {
+			_ = unix.Madvise(g.code, unix.MADV_DONTNEED) // it stays in the page cache
+		}
+		offsets, err = compile.Offsets(g.cache)
+	}()
+	return func() error {
+		if <-fetched; err == nil {
+			err = compile.LinkCode(g.compiled, g.code, offsets)
+		}
+		if err != nil {
+			return faultf(link.Stale, "link machine code: %w", err)
+		}
 		return nil
 	}
-	code, shared, err := mapCode(path.Join(p.guest.cache, compile.CodeName), l.CodeSize)
-	if err != nil {
-		return faultf(link.Stale, "map machine code: %w", err)
-	}
-	if compile.Sum(code) != l.CodeSum {
-		return faultf(link.Stale, "machine code is damaged")
-	}
-	if shared {
-		_ = unix.Madvise(code, unix.MADV_DONTNEED) // it stays in the page cache
-	}
-	offsets, err := compile.Offsets(p.guest.cache)
-	if err == nil {
-		err = compile.LinkCode(p.guest.compiled, code, offsets)
-	}
-	if err != nil {
-		return faultf(link.Stale, "link machine code: %w", err)
-	}
-	p.guest.code, p.guest.shared = code, shared
-	return nil
 }
 
 // mapCode maps a file of machine code, or, from a mount that forbids that, makes a private copy of

@@ -28,11 +28,11 @@ type Options struct {
 	Overrun func(reason error)
 }
 
-// Instances lends instances of one component to requests. It implements wasihttp.Instances.
+// Instances provides instances of one component for requests. It implements wasihttp.Instances.
 type Instances struct {
 	component *Component
 	options   Options
-	seats     chan struct{} // has one for each instance that may be lent
+	seats     chan struct{} // has one for each instance that a request may have
 	waiting   atomic.Int64
 
 	mu       sync.Mutex
@@ -201,6 +201,9 @@ func (g *guest) Context() context.Context { return g.ctx }
 
 // Async implements wasihttp.Guest.
 func (g *guest) Async() bool { return g.async }
+
+// Kept implements wasihttp.Guest.
+func (g *guest) Kept() bool { return g.from.options.Kept }
 
 // Handle implements wasihttp.Guest.
 func (g *guest) Handle(ctx context.Context, handles ...uint64) error {

@@ -24,7 +24,7 @@ const (
 	// defaultTimeout is each of the three timeouts of a request for which the guest has set none.
 	defaultTimeout = 10 * time.Minute
 
-	// maxRequests bounds the requests that the guests of a container have under way.
+	// maxRequests bounds the requests that the guests of a container have in progress.
 	maxRequests = 256
 
 	// maxRoots bounds a file of certificates, in bytes.
@@ -53,7 +53,7 @@ type ClientConfig struct {
 type Client struct {
 	config    ClientConfig
 	transport *http.Transport
-	slots     chan struct{} // one for each request under way
+	slots     chan struct{} // one for each request in progress
 	roots     func() *x509.CertPool
 }
 

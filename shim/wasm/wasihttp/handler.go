@@ -24,7 +24,7 @@ var (
 	ErrDeadline   = errors.New("the time of the request is over")
 )
 
-// Instances lends guests to requests.
+// Instances provides guests for requests.
 type Instances interface {
 	// Take waits for a guest until ctx ends, or the time, unless that is zero. ErrBusy where too many
 	// wait already.
@@ -37,6 +37,8 @@ type Guest interface {
 	Context() context.Context
 	// Async says whether it answers requests as WASI 0.3 has it.
 	Async() bool
+	// Kept says whether another request gets this guest when it is released.
+	Kept() bool
 	// Handle calls the export wasi:http/incoming-handler#handle with a request and a
 	// response-outparam, or wasi:http/handler#handle of WASI 0.3 with a request, and returns when
 	// the guest has.
@@ -67,7 +69,7 @@ type Handler struct {
 // writeGrace is how long the last of a response may take beyond the time of the request.
 const writeGrace = time.Second
 
-// Wait returns when every guest has. No request may be under way.
+// Wait returns when every guest has. No request may be in progress.
 func (h *Handler) Wait() { h.guests.Wait() }
 
 func (h *Handler) log(r *http.Request, err error) {
@@ -145,7 +147,7 @@ func (h *Handler) start(guest Guest, request *incomingRequest, end time.Time) *e
 		defer stop()
 		err := run(guest, request, e)
 		e.finish(err)
-		<-e.taken // the response first: this thread is awake
+		e.wait(guest.Kept())
 		guest.Release(err)
 	}()
 	return e
@@ -175,6 +177,7 @@ func run(guest Guest, request *incomingRequest, e *exchange) (err error) {
 func (h *Handler) answer(end time.Time, w *writer, r *http.Request, e *exchange) bool {
 	<-e.answered
 	close(e.taken)
+	defer close(e.sent)
 	if e.response == nil {
 		h.fail(w, r, e.err)
 		return true

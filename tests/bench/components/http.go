@@ -202,7 +202,7 @@ func (s *webServer) client(ctx context.Context, until time.Time) (took []float64
 		if err != nil || response.StatusCode != http.StatusOK || string(body) != "hello\n" {
 			return nil, fmt.Errorf("answer %d %q: %w", response.StatusCode, body, errors.Join(err, errors.New("not hello")))
 		}
-		took = append(took, float64(time.Since(begun).Microseconds())/1000)
+		took = append(took, milliseconds(time.Since(begun)))
 	}
 	return took, nil
 }
