@@ -202,9 +202,6 @@ func (g *guest) Context() context.Context { return g.ctx }
 // Async implements wasihttp.Guest.
 func (g *guest) Async() bool { return g.async }
 
-// Kept implements wasihttp.Guest.
-func (g *guest) Kept() bool { return g.from.options.Kept }
-
 // Handle implements wasihttp.Guest.
 func (g *guest) Handle(ctx context.Context, handles ...uint64) error {
 	_, err := g.handle.Call(ctx, handles...)

@@ -366,7 +366,6 @@ func (l *lent) Context() context.Context { return l.ctx }
 func (l *lent) Stop(reason error)        { l.instance.End(reason) }
 
 func (l *lent) Async() bool { return false }
-func (l *lent) Kept() bool  { return false }
 
 func (l *lent) Handle(_ context.Context, handles ...uint64) (err error) {
 	defer func() {

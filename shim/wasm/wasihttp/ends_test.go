@@ -52,7 +52,6 @@ type asyncGuest struct {
 func (l *asyncGuest) Context() context.Context { return l.ctx }
 func (l *asyncGuest) Stop(reason error)        { l.instance.End(reason) }
 func (l *asyncGuest) Async() bool              { return true }
-func (l *asyncGuest) Kept() bool               { return false }
 func (l *asyncGuest) Release(error)            { l.close() }
 
 func (l *asyncGuest) Handle(context.Context, ...uint64) error {

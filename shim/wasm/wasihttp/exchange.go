@@ -23,11 +23,10 @@ type exchange struct {
 	tell     func()        // closes answered
 	answered chan struct{} // closed when response or err is there, and it is time to send it
 	taken    chan struct{} // closed when who sends it has been woken by that
-	sent     chan struct{} // closed when it was sent
 }
 
 func newExchange() *exchange {
-	e := &exchange{answered: make(chan struct{}), taken: make(chan struct{}), sent: make(chan struct{})}
+	e := &exchange{answered: make(chan struct{}), taken: make(chan struct{})}
 	e.tell = sync.OnceFunc(func() { close(e.answered) })
 	return e
 }
@@ -64,22 +63,6 @@ func (e *exchange) finish(err error) {
 		e.pause.Stop()
 	}
 	e.tell()
-}
-
-// wait lets the response go first. A guest that is kept is wanted by the next request, which waits
-// until the one who sends is awake. Any other is closed, which takes a processor as long as sending
-// does: it waits until the response was sent, unless the client is slow to take it.
-func (e *exchange) wait(kept bool) {
-	if kept {
-		<-e.taken
-		return
-	}
-	slow := time.NewTimer(lull)
-	defer slow.Stop()
-	select {
-	case <-e.sent:
-	case <-slow.C:
-	}
 }
 
 // lull is how long a body may pause before what was written of it is sent.

@@ -37,8 +37,6 @@ type Guest interface {
 	Context() context.Context
 	// Async says whether it answers requests as WASI 0.3 has it.
 	Async() bool
-	// Kept says whether another request gets this guest when it is released.
-	Kept() bool
 	// Handle calls the export wasi:http/incoming-handler#handle with a request and a
 	// response-outparam, or wasi:http/handler#handle of WASI 0.3 with a request, and returns when
 	// the guest has.
@@ -147,7 +145,7 @@ func (h *Handler) start(guest Guest, request *incomingRequest, end time.Time) *e
 		defer stop()
 		err := run(guest, request, e)
 		e.finish(err)
-		e.wait(guest.Kept())
+		<-e.taken // the response first: this thread is awake
 		guest.Release(err)
 	}()
 	return e
@@ -177,7 +175,6 @@ func run(guest Guest, request *incomingRequest, e *exchange) (err error) {
 func (h *Handler) answer(end time.Time, w *writer, r *http.Request, e *exchange) bool {
 	<-e.answered
 	close(e.taken)
-	defer close(e.sent)
 	if e.response == nil {
 		h.fail(w, r, e.err)
 		return true

@@ -590,7 +590,6 @@ func (k *keeper) Take(context.Context, time.Time) (Guest, error) { return k, nil
 func (k *keeper) Context() context.Context                       { return k.ctx }
 func (k *keeper) Stop(error)                                     {}
 func (k *keeper) Async() bool                                    { return k.async }
-func (k *keeper) Kept() bool                                     { return true }
 func (k *keeper) Release(error)                                  {}
 
 func (k *keeper) Handle(_ context.Context, handles ...uint64) error {
