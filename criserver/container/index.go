@@ -69,7 +69,7 @@ func (x *index) In(sandboxID string) []state.Container {
 // created is the time of a new container of a sandbox: later than that of its other ones, by which
 // clients tell attempts apart, also if the clock was set back.
 func (x *index) created(sandboxID string) time.Time {
-	now := time.Now()
+	now := time.Now().Round(0) // by the wall clock, as what was read of a record
 	for _, c := range x.In(sandboxID) {
 		if !now.After(c.CreatedAt) {
 			now = c.CreatedAt.Add(1)

@@ -167,7 +167,7 @@ func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, boo
 // created is the time of a new sandbox of a pod: later than that of its other ones, by which
 // clients tell attempts apart, also if the clock was set back.
 func (m *Manager) created(uid string) time.Time {
-	now := time.Now()
+	now := time.Now().Round(0) // by the wall clock, as what was read of a record
 	for _, rec := range m.records.List() {
 		if rec.Config.Value.GetMetadata().GetUid() == uid && !now.After(rec.CreatedAt) {
 			now = rec.CreatedAt.Add(1)
