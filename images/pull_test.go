@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/registry"
 )
 
@@ -393,5 +394,33 @@ func TestProgress(t *testing.T) {
 	}
 	if n := s.puller.Meters.Len(); n != 0 {
 		t.Errorf("%d meters left", n)
+	}
+}
+
+// Another client removes the image as soon as it is on record: who pulls it is told what was pulled.
+func TestPullOfWhatAnotherRemoves(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))
+	ref, removed := r.host+"/app:v1", 0
+	want := s.mustPull(ref, "").ID
+	for range 2 { // one that is complete, one that is fetched
+		img, err := s.Pull(t.Context(), PullRequest{Ref: ref, Progress: func(p progress.Progress) {
+			if p.Phase != "done" {
+				return
+			}
+			if err := s.Remove(t.Context(), ref); err != nil {
+				t.Error(err)
+			}
+			removed++
+		}})
+		if err != nil || img.ID != want {
+			t.Errorf("got %q, %v, want %q", img.ID, err, want)
+		}
+		if _, err := s.Find(t.Context(), ref, ""); !errdefs.IsNotFound(err) {
+			t.Errorf("afterwards: %v", err)
+		}
+	}
+	if removed != 2 {
+		t.Errorf("removed %d times", removed)
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
 	"github.com/sunaba-project/sunaba/images/retain"
-	"github.com/sunaba-project/sunaba/images/store"
 	"github.com/sunaba-project/sunaba/images/transfer"
 	"github.com/sunaba-project/sunaba/images/variant"
 )
@@ -45,7 +44,7 @@ type Options struct {
 
 // Importer brings in what an archive has of an image, as a pull does. A pull.Puller is one.
 type Importer interface {
-	Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, keep bool, m *progress.Meter) (store.Target, error)
+	Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, keep bool, m *progress.Meter) (catalog.Image, error)
 }
 
 // Archiver imports and exports images.
@@ -98,13 +97,10 @@ func (a *Archiver) Import(ctx context.Context, req Request) ([]catalog.Image, er
 	var out []catalog.Image
 	var errs []error
 	for _, root := range l.Roots() {
-		target, err := a.importRoot(ctx, l, root, req, handlers)
+		img, err := a.importRoot(ctx, l, root, req, handlers)
 		if err == nil {
-			var img catalog.Image
-			if img, err = a.o.Catalog.Variant([]store.Target{target}, handlers); err == nil {
-				out = append(out, img)
-				continue
-			}
+			out = append(out, img)
+			continue
 		}
 		if ctx.Err() != nil {
 			return out, context.Cause(ctx)
@@ -117,25 +113,25 @@ func (a *Archiver) Import(ctx context.Context, req Request) ([]catalog.Image, er
 	return out, errors.Join(errs...)
 }
 
-func (a *Archiver) importRoot(ctx context.Context, l *layout.Layout, root layout.Root, req Request, handlers variant.Handlers) (store.Target, error) {
+func (a *Archiver) importRoot(ctx context.Context, l *layout.Layout, root layout.Root, req Request, handlers variant.Handlers) (catalog.Image, error) {
 	n, err := importName(root.Name, req.Name)
 	if err != nil {
-		return store.Target{}, err
+		return catalog.Image{}, err
 	}
 	if n.Digest != "" && n.Digest != root.Desc.Digest {
-		return store.Target{}, fmt.Errorf("it is named %s: %w", n.Digest, errdefs.ErrDataLoss)
+		return catalog.Image{}, fmt.Errorf("it is named %s: %w", n.Digest, errdefs.ErrDataLoss)
 	}
 	m, leave := a.o.Meters.Join("import "+n.Full+" "+root.Desc.Digest.String(), req.Progress)
 	defer leave()
 	m.Update(func(p *progress.Progress) { *p = progress.Progress{Phase: "resolve"} })
 	started := time.Now()
-	target, err := a.o.Importer.Import(ctx, l, n, root.Desc, handlers, !req.preload, m)
+	img, err := a.o.Importer.Import(ctx, l, n, root.Desc, handlers, !req.preload, m)
 	if err != nil {
-		return target, err
+		return img, err
 	}
 	m.Update(func(p *progress.Progress) { p.Phase = "done" })
 	a.o.Logger.Info("image imported", "image", n.Full, "digest", root.Desc.Digest, "took", time.Since(started).Round(time.Millisecond))
-	return target, nil
+	return img, nil
 }
 
 // importName makes a whole name of what an archive calls an image and what the request says.

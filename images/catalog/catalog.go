@@ -46,7 +46,7 @@ func (c *Catalog) Find(ctx context.Context, nameOrID, handler string) (Image, er
 	st := c.db.State()
 	if n, err := reference.Parse(nameOrID); err == nil {
 		if targets := st.Named(n.Full); len(targets) > 0 {
-			return c.Variant(targets, handlers)
+			return c.Variant(st, targets, handlers)
 		}
 	}
 	if reference.IsIDPrefix(nameOrID) {
@@ -100,11 +100,10 @@ func (c *Catalog) AnswerOf(t store.Target) string {
 	return ""
 }
 
-// Variant returns the first handler's image among the targets that is present; newer targets come
-// before older ones, handlers before targets. When all handlers were asked and none has one, any
+// Variant returns the first handler's image among the targets that is present in st; newer targets
+// come before older ones, handlers before targets. When all handlers were asked and none has one, any
 // image will do: it was chosen by a configuration of the past.
-func (c *Catalog) Variant(targets []store.Target, handlers variant.Handlers) (Image, error) {
-	st := c.db.State()
+func (c *Catalog) Variant(st *store.State, targets []store.Target, handlers variant.Handlers) (Image, error) {
 	for _, h := range handlers {
 		for _, t := range targets {
 			d, err := variant.Select(t.Entries, h.Platforms)

@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/durable"
+	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/progress"
 	"github.com/sunaba-project/sunaba/images/reference"
 	"github.com/sunaba-project/sunaba/images/registry"
@@ -32,6 +33,7 @@ type session struct {
 	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
 	hidden      []string                         // new images that have not been shown in full
 	leftOut     bool                             // a variant was, and its result is not needed
+	recorded    *store.State                     // the records with what was brought in
 }
 
 func (p *Puller) session(from transfer.Source, repo string, root digest.Digest, m *progress.Meter) *session {
@@ -43,21 +45,28 @@ func (p *Puller) session(from transfer.Source, repo string, root digest.Digest, 
 	return x
 }
 
-// Import brings in what an archive has of a name, for the handlers, and records it. keep says that
-// its layers stay as they were transferred, whatever Options.KeepLayers says.
+// Import brings in what an archive has of a name, for the handlers, records it, and returns the
+// variant for the first of them. keep says that its layers stay as they were transferred, whatever
+// Options.KeepLayers says.
 //
 // # Errors
 //
 // Those of Pull.
-func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, keep bool, m *progress.Meter) (store.Target, error) {
+func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.Name, root ocispec.Descriptor, handlers variant.Handlers, keep bool, m *progress.Meter) (catalog.Image, error) {
 	x := p.session(from, n.Repo, root.Digest, m)
 	x.kept = keep
 	defer x.Close()
 	target, err := x.bringIn(ctx, n, root, handlers, nil)
 	if err != nil {
 		x.giveUp(ctx, err)
+		return catalog.Image{}, err
 	}
-	return target, err
+	return x.broughtIn(target, handlers)
+}
+
+// broughtIn is the variant of what was brought in, also if it was removed since.
+func (x *session) broughtIn(t store.Target, handlers variant.Handlers) (catalog.Image, error) {
+	return x.p.Catalog.Variant(x.recorded, []store.Target{t}, handlers)
 }
 
 // giveUp closes the session after an error. If what came is at fault, or there is no room for it,
@@ -270,6 +279,7 @@ func (x *session) write(n reference.Name, t store.Target, images []store.Image) 
 		if n.Digest == "" {
 			st.PointTag(n.Full, t.Name(), x.p.Catalog.KeepsTag)
 		}
+		x.recorded = st.State
 		return nil
 	})
 	if err != nil {
