@@ -397,7 +397,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// Another client removes the image as soon as it is on record: who pulls it is told what was pulled.
+// Another client removes the image as soon as it is on record: who pulls it is told what was
+// pulled.
 func TestPullOfWhatAnotherRemoves(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))

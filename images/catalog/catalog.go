@@ -101,8 +101,8 @@ func (c *Catalog) AnswerOf(t store.Target) string {
 }
 
 // Variant returns the first handler's image among the targets that is present in st; newer targets
-// come before older ones, handlers before targets. When all handlers were asked and none has one, any
-// image will do: it was chosen by a configuration of the past.
+// come before older ones, handlers before targets. When all handlers were asked and none has one,
+// any image will do: it was chosen by a configuration of the past.
 func (c *Catalog) Variant(st *store.State, targets []store.Target, handlers variant.Handlers) (Image, error) {
 	for _, h := range handlers {
 		for _, t := range targets {

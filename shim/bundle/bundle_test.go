@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,8 +11,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/tests/disk"
 )
 
 func TestRecords(t *testing.T) {
@@ -142,6 +145,24 @@ func TestFailedMountLeavesNone(t *testing.T) {
 	}
 	if mounted(t, dir) {
 		t.Error("the first mount is left")
+	}
+}
+
+func TestReadOnlyDiskIsNamed(t *testing.T) {
+	needRoot(t)
+	layers := t.TempDir()
+	for _, name := range []string{"lower", "upper", "work"} {
+		if err := os.Mkdir(filepath.Join(layers, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer disk.Cover(t, layers)()
+	dir := t.TempDir()
+	_, err := MountRoot(dir, []Mount{{Type: "overlay", Source: "overlay", Options: []string{
+		"workdir=" + filepath.Join(layers, "work"), "upperdir=" + filepath.Join(layers, "upper"), "lowerdir=" + filepath.Join(layers, "lower"),
+	}}}, "")
+	if !errors.Is(err, unix.EROFS) {
+		t.Errorf("got %v, want that it is read-only", err)
 	}
 }
 

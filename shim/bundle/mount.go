@@ -56,7 +56,11 @@ func mount(m Mount, root string) error {
 		kind = ""
 	}
 	call := func(data []string) error {
-		if err := unix.Mount(m.Source, target, kind, flags, strings.Join(data, ",")); err != nil {
+		err := unix.Mount(m.Source, target, kind, flags, strings.Join(data, ","))
+		if errors.Is(err, unix.EINVAL) && readOnly(data) {
+			err = unix.EROFS
+		}
+		if err != nil {
 			return fmt.Errorf("mount %s %q at %q: %w", m.Type, m.Source, target, err)
 		}
 		return nil
@@ -80,6 +84,18 @@ func mount(m Mount, root string) error {
 		}
 	}
 	return nil
+}
+
+// readOnly says whether an overlay's upper directory is on a file system that is read-only, which
+// the kernel calls an invalid argument.
+func readOnly(data []string) bool {
+	for _, o := range data {
+		var st unix.Statfs_t
+		if upper, ok := strings.CutPrefix(o, "upperdir="); ok && unix.Statfs(upper, &st) == nil {
+			return st.Flags&unix.ST_RDONLY != 0
+		}
+	}
+	return false
 }
 
 // mountShort mounts an overlay whose many lower directories do not fit into one page of options:

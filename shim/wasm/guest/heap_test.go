@@ -43,8 +43,8 @@ func TestPaceFollowsTheHeap(t *testing.T) {
 }
 
 // TestPaceOfASmallHeap that works: there are 16 MiB of garbage between two collections that come by
-// themselves, also where one is not swept yet when the pace looks: 6.5 MiB if it counted what is not
-// swept. Go starts a collection at 0.7 of the way to 16 MiB if it expects to take long.
+// themselves, also where one is not swept yet when the pace looks: 6.5 MiB if it counted what is
+// not swept. Go starts a collection at 0.7 of the way to 16 MiB if it expects to take long.
 func TestPaceOfASmallHeap(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as guests have it
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
