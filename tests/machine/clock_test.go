@@ -49,7 +49,7 @@ func TestClock(t *testing.T) {
 	steady := func(name string) {
 		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n"+probed, name, e.busybox,
 			"while :; do echo tick; sleep 0.2; done",
-			"readinessProbe: {exec: {command: [\"true\"]}, initialDelaySeconds: 1, periodSeconds: 1}, livenessProbe: {exec: {command: [\"true\"]}, periodSeconds: 1}")
+			"readinessProbe: {exec: {command: [\"true\"]}, initialDelaySeconds: 1, periodSeconds: 2, timeoutSeconds: 5}, livenessProbe: {exec: {command: [\"true\"]}, periodSeconds: 2, timeoutSeconds: 5}")
 		check(t, os.WriteFile(filepath.Join(e.Options.Dir, "manifests", name+".yaml"), []byte(text), 0o600))
 	}
 	ready := func(name string) bool {
