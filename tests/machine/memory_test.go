@@ -35,23 +35,30 @@ binary = "runc"
 default = true
 `
 
-// eating is a server whose pods use up the machine's memory.
+// eating is a server whose pods use up the machine's memory, or something else of it.
 type eating struct {
 	*node.Node
-	t       *testing.T
-	busybox string
+	t              *testing.T
+	busybox, guest string
 }
 
 // eat starts it with more keys of [pods].
 func eat(t *testing.T, more string) *eating {
 	t.Helper()
+	return serve(t, memoryConfig, more)
+}
+
+// serve starts a server of manifests. Its configuration is given the folders of these and of logs,
+// and more.
+func serve(t *testing.T, config, more string) *eating {
+	t.Helper()
 	dir := t.TempDir()
 	e := &eating{t: t}
 	bin := filepath.Join(dir, "bin")
-	e.busybox, _ = build(t, bin)
+	e.busybox, e.guest = build(t, bin)
 	manifests := filepath.Join(dir, "manifests")
 	check(t, os.Mkdir(manifests, 0o755))
-	n, err := node.Start(t.Context(), node.Options{Bin: bin, Dir: dir, Config: fmt.Sprintf(memoryConfig, manifests, filepath.Join(dir, "pod-logs"), more)})
+	n, err := node.Start(t.Context(), node.Options{Bin: bin, Dir: dir, Config: fmt.Sprintf(config, manifests, filepath.Join(dir, "pod-logs"), more)})
 	check(t, err)
 	e.Node = n
 	t.Cleanup(func() {

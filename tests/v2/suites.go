@@ -103,6 +103,7 @@ func parts(root string) ([]part, error) {
 	// Machines of their own, which these switch off and on, and use up.
 	all = append(all, part{name: "machine-off", folder: "tests/machine", tests: []string{"TestOff"}, systemd: true, short: true},
 		part{name: "machine-install", folder: "tests/machine", tests: []string{"TestInstall"}, systemd: true, short: true},
+		part{name: "machine-clock", folder: "tests/machine", tests: []string{"TestClock"}},
 		part{name: "machine-memory", folder: "tests/machine", tests: []string{"TestMemoryPressure", "TestReservedMemory"}})
 	pages, err := filepath.Glob(filepath.Join(root, "docs/start/*.md"))
 	if err != nil {
