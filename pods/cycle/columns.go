@@ -1,13 +1,14 @@
 package cycle
 
 import (
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"fmt"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -76,7 +77,7 @@ func Columns(pod *corev1.Pod, now time.Time) (ready, status, restarted string) {
 	}
 	restarted = strconv.Itoa(all.count)
 	if all.count != 0 && !all.last.IsZero() {
-		restarted += " (" + duration.HumanDuration(max(0, now.Sub(all.last.Time))) + " ago)"
+		restarted += " (" + Age(all.last.Time, now) + " ago)"
 	}
 	return fmt.Sprintf("%d/%d", readied, total), status, restarted
 }
@@ -137,3 +138,7 @@ func find(st *corev1.PodStatus, of corev1.PodConditionType) *corev1.PodCondition
 	}
 	return nil
 }
+
+// Age is how long ago something was, as kubectl writes it; 0s if it is to come, because the clock
+// was set back.
+func Age(at, now time.Time) string { return duration.HumanDuration(max(0, now.Sub(at))) }

@@ -10,7 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
-	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/sunaba-project/sunaba/pods/cycle"
 )
 
 // Status is the state of a manifest file.
@@ -77,7 +78,7 @@ func (b *book) state(f *file, broken bool, now time.Time) File {
 			}
 		}
 		out.Notes = slices.Clone(f.good.notes)
-		goesOn = fmt.Sprintf("the version of %s stays in use", duration.HumanDuration(max(0, now.Sub(f.good.taken))))
+		goesOn = fmt.Sprintf("the version of %s stays in use", cycle.Age(f.good.taken, now))
 	}
 	switch {
 	case broken:

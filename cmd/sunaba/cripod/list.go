@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/duration"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
+	"github.com/sunaba-project/sunaba/pods/cycle"
 )
 
 // Container is a container of a list, as it is printed.
@@ -69,7 +69,7 @@ func Print(out io.Writer, list []Container, format string, now time.Time) error 
 	for _, c := range list {
 		rows = append(rows, []string{
 			c.ID[:min(12, len(c.ID))], c.Name, c.Namespace, c.Pod, c.Handler, c.Image, c.State, strconv.FormatUint(uint64(c.Restarts), 10),
-			duration.HumanDuration(max(0, now.Sub(c.Created))),
+			cycle.Age(c.Created, now),
 		})
 	}
 	return table.NewPrinter(out, []string{"ID", "NAME", "NAMESPACE", "POD", "HANDLER", "IMAGE", "STATE", "RESTARTS", "AGE"}).Print(rows)

@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -87,7 +87,7 @@ func allocated(w *writer, n *corev1.Node, pods []corev1.Pod, now time.Time) {
 		p := &pods[i]
 		asked, most := runtimeclass.EffectiveRequests(p, p.Spec.Overhead), runtimeclass.EffectiveLimits(p, p.Spec.Overhead)
 		w.line(1, "%s\t%s\t\t%s\t%s\t%s\t%s\t%s", p.Namespace, p.Name, of(asked, corev1.ResourceCPU), of(most, corev1.ResourceCPU),
-			of(asked, corev1.ResourceMemory), of(most, corev1.ResourceMemory), duration.HumanDuration(max(0, now.Sub(p.CreationTimestamp.Time))))
+			of(asked, corev1.ResourceMemory), of(most, corev1.ResourceMemory), cycle.Age(p.CreationTimestamp.Time, now))
 		sum(requests, asked)
 		sum(limits, most)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/pods/foreign"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
@@ -125,7 +126,7 @@ func head(w *writer, d api.Description, now time.Time) {
 // status writes the phase, or that the pod is being deleted, and why.
 func status(w *writer, p *corev1.Pod, now time.Time) {
 	if p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
-		w.line(0, "Status:\tTerminating (lasts %s)", duration.HumanDuration(max(0, now.Sub(p.DeletionTimestamp.Time))))
+		w.line(0, "Status:\tTerminating (lasts %s)", cycle.Age(p.DeletionTimestamp.Time, now))
 		if p.DeletionGracePeriodSeconds != nil {
 			w.line(0, "Termination Grace Period:\t%ds", *p.DeletionGracePeriodSeconds)
 		}

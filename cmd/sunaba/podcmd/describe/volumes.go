@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/table"
 	"github.com/sunaba-project/sunaba/pods/api"
+	"github.com/sunaba-project/sunaba/pods/cycle"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -208,7 +208,7 @@ func Manifest(out io.Writer, m *api.Manifest, about []corev1.Event, now time.Tim
 	w.line(0, "Status:\t%s", m.Status)
 	w.line(0, "Objects:\t%d", m.Objects)
 	if !m.Since.IsZero() {
-		w.line(0, "Since:\t%s (%s)", m.Since.Format(time.RFC1123Z), duration.HumanDuration(max(0, now.Sub(m.Since))))
+		w.line(0, "Since:\t%s (%s)", m.Since.Format(time.RFC1123Z), cycle.Age(m.Since, now))
 	}
 	if m.Message == "" {
 		w.line(0, "Message:\t<none>")

@@ -12,7 +12,6 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/cycle"
@@ -239,5 +238,5 @@ func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
 	}
-	return duration.HumanDuration(max(0, now.Sub(t)))
+	return cycle.Age(t, now)
 }
