@@ -157,8 +157,14 @@ func (f *faults) groups() []string {
 	return groups
 }
 
-// rest waits until what clients have left is over, checks the node, and removes all pods.
+// rest removes again what could not be removed, waits until what clients have left is over, checks
+// the node, and removes all pods.
 func (f *faults) rest() {
+	for _, id := range f.half { // as kubelets do: a disk that was read-only has half of a container removed
+		_, err := f.RemoveContainer(f.within(node.Patience), &runtime.RemoveContainerRequest{ContainerId: id})
+		f.check(err)
+	}
+	f.half = nil
 	var said string
 	if !node.Within(node.Patience, func() (sound bool) {
 		var err error

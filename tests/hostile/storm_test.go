@@ -80,6 +80,7 @@ type storm struct {
 
 	mu       sync.Mutex
 	pods     map[string]string // handler by id
+	half     []string          // containers whose removal was refused
 	refusals map[string]int    // what was said of requests that failed so, without ids
 }
 
@@ -228,6 +229,11 @@ func (s *storm) touch(ctx context.Context, random *rand.Rand, pod string) (strin
 		return "stop container", err
 	case 1:
 		_, err = s.RemoveContainer(ctx, &runtime.RemoveContainerRequest{ContainerId: id})
+		if grpcstatus.Code(err) == codes.FailedPrecondition {
+			s.mu.Lock()
+			s.half = append(s.half, id)
+			s.mu.Unlock()
+		}
 		return "remove container", err
 	case 2:
 		_, err = s.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: id})
