@@ -126,6 +126,7 @@ func TestKubeadm(t *testing.T) {
 	if said, err := combined("sunaba", "check"); err != nil || !strings.HasPrefix(said, "0 findings") {
 		t.Errorf("sunaba check: %v: %s", err, said)
 	}
+	run(t, "systemctl", "stop", "sunaba")
 }
 
 // serveCluster serves the images of the control plane and of the pods on localhost:5000.
