@@ -38,7 +38,7 @@ BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS) $$($(ALIGN))"
 
 .PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent bench-peers bench-small critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
-        v2-test vm-test test-arches clean
+        v2-test kubeadm-test vm-test test-arches clean
 
 all: build share
 
@@ -277,6 +277,10 @@ soak: setup
 v2-test: setup-tests tools $(TOOLS)/bin/critest
 	$(GO) run $(FLAGS) ./tests/v2 $(V2_FLAGS)
 
+# docs/replace-containerd.md on a cluster that kubeadm makes, in User-Mode Linux. Building Kubernetes takes a quarter of an hour.
+kubeadm-test: setup-tests tools $(CONTAINERD)/bin/containerd $(KUBELET)/bin/kube-apiserver
+	$(GO) run $(FLAGS) ./tests/v2 -run page-kubeadm
+
 # What needs Debian's own kernel, criu, huge pages or several processors: the suites in a virtual machine, which takes hours
 # where the processor's virtualization cannot be used; VM_FLAGS='-run REGEXP' runs a part.
 vm-test: setup tools $(TOOLS)/bin/critest
@@ -323,13 +327,16 @@ $(CONTAINERD)/bin/runc $(RUNC13)/bin/runc: %/bin/runc: %/go.mod
 $(BROWSER)/bin/browser: $(BROWSER)/go.mod $(BROWSER)/main.go
 	cd $(BROWSER) && $(GO) build -trimpath -ldflags "-s -w" -o bin/browser .
 
-$(KUBELET)/bin/kubelet: $(KUBELET)/go.mod
-	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
-	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" -o bin/ k8s.io/kubernetes/cmd/kubelet
+KUBE_FLAGS := -s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
+  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
 
-$(KUBELET)/bin/kubectl: $(KUBELET)/go.mod
-	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBELET_V) \
-	  -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" -o bin/ k8s.io/kubernetes/cmd/kubectl
+$(KUBELET)/bin/kubelet $(KUBELET)/bin/kubectl: %: $(KUBELET)/go.mod
+	cd $(KUBELET) && $(GO) build -trimpath -ldflags "$(KUBE_FLAGS)" -o bin/ k8s.io/kubernetes/cmd/$(@F)
+
+# All of a cluster, in one build, because most packages are the same.
+$(KUBELET)/bin/kube-apiserver: $(KUBELET)/go.mod
+	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w" -o bin/etcd go.etcd.io/etcd/server/v3 && \
+	  $(GO) build -trimpath -ldflags "$(KUBE_FLAGS)" -o bin/ $(addprefix k8s.io/kubernetes/cmd/,kubeadm kubelet kubectl kube-controller-manager kube-scheduler kube-apiserver)
 
 $(KUBELET)/bin/tables: $(KUBELET)/go.mod $(wildcard $(KUBELET)/tables/*.go)
 	cd $(KUBELET) && $(GO) build -trimpath -ldflags "-s -w" -o bin/ ./tables

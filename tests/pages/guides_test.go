@@ -32,6 +32,7 @@ var guides = []string{"README.md", "docs/operations.md", "docs/module.md", "docs
 var before = map[string]string{"docs/troubleshooting.md": "sunaba serve &\n"}
 
 // shown are the pages whose commands need a cluster, or containerd and images of the internet.
+// TestKubeadm of tests/machine runs the second one.
 var shown = []string{"docs/containerd.md", "docs/replace-containerd.md"}
 
 // elsewhere are the lines that are not run here, by what they contain, and why.

@@ -30,6 +30,7 @@ type part struct {
 	systemd bool
 	short   bool // it runs with -short too
 	within  bool // without -short it runs as a part of others
+	named   bool // it runs only where -run has its name: it needs programs that take long to build
 }
 
 // limits are the scenarios that see most of a difference between versions of cgroups and between
@@ -113,6 +114,7 @@ func parts(root string) ([]part, error) {
 		name := strings.TrimSuffix(filepath.Base(page), ".md")
 		all = append(all, part{name: "page-" + name, folder: "tests/machine", tests: []string{"TestPages/" + name}, systemd: true, short: true})
 	}
+	all = append(all, part{name: "page-kubeadm", folder: "tests/machine", tests: []string{"TestKubeadm"}, systemd: true, named: true})
 	for _, folder := range cgroupPackages {
 		all = append(all, part{name: folder, folder: folder, systemd: true})
 	}
@@ -144,6 +146,9 @@ func (s *settings) jobs(b *suites.Builder) ([]job, error) {
 	for _, p := range all {
 		driver := driverOf(p.systemd)
 		if s.short && !p.short || !s.short && p.within || !s.selected.MatchString(p.name+"-"+driver) {
+			continue
+		}
+		if p.named && !strings.Contains(s.selected.String(), p.name) {
 			continue
 		}
 		one, err := b.Tests(p.folder)
