@@ -110,12 +110,12 @@ func TestClock(t *testing.T) {
 }
 
 // sunaba runs a command about pods.
-func (e *eating) sunaba(command string, args ...string) (string, error) {
+func (e *podServer) sunaba(command string, args ...string) (string, error) {
 	return try(filepath.Join(e.Options.Bin, "sunaba"), append([]string{command, "--state=" + e.State}, args...)...)
 }
 
 // texts wants no negative age in what is shown.
-func (e *eating) texts() {
+func (e *podServer) texts() {
 	e.t.Helper()
 	for _, args := range [][]string{{"get", "pods,events,nodes", "-A"}, {"describe", "pods"}, {"describe", "nodes"}, {"get", "manifests"}} {
 		out, err := e.sunaba(args[0], args[1:]...)
@@ -127,17 +127,17 @@ func (e *eating) texts() {
 
 // attempts are the containers of one name, in one pod, that a kubelet starts one after another.
 type attempts struct {
-	*eating
+	*podServer
 	pod    string
 	config *runtime.PodSandboxConfig
 	ids    []string
 }
 
-func (e *eating) attempts() *attempts {
+func (e *podServer) attempts() *attempts {
 	e.t.Helper()
 	_, err := e.PullImage(e.t.Context(), &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: e.guest}})
 	check(e.t, err)
-	a := &attempts{eating: e, config: e.PodConfig("clock", "attempts")}
+	a := &attempts{podServer: e, config: e.PodConfig("clock", "attempts")}
 	answer, err := e.RunPodSandbox(e.t.Context(), &runtime.RunPodSandboxRequest{Config: a.config, RuntimeHandler: "wasm"})
 	check(e.t, err)
 	a.pod = answer.GetPodSandboxId()

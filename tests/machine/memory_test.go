@@ -35,25 +35,25 @@ binary = "runc"
 default = true
 `
 
-// eating is a server whose pods use up the machine's memory, or something else of it.
-type eating struct {
+// podServer is a server that runs the pods of manifests.
+type podServer struct {
 	*node.Node
 	t              *testing.T
 	busybox, guest string
 }
 
 // eat starts it with more keys of [pods].
-func eat(t *testing.T, more string) *eating {
+func eat(t *testing.T, more string) *podServer {
 	t.Helper()
 	return serve(t, memoryConfig, more)
 }
 
 // serve starts a server of manifests. Its configuration is given the folders of these and of logs,
 // and more.
-func serve(t *testing.T, config, more string) *eating {
+func serve(t *testing.T, config, more string) *podServer {
 	t.Helper()
 	dir := t.TempDir()
-	e := &eating{t: t}
+	e := &podServer{t: t}
 	bin := filepath.Join(dir, "bin")
 	e.busybox, e.guest = build(t, bin)
 	manifests := filepath.Join(dir, "manifests")
@@ -77,13 +77,13 @@ func serve(t *testing.T, config, more string) *eating {
 }
 
 // pod makes a pod, with fields of its spec before the container.
-func (e *eating) pod(name, spec, command string) {
+func (e *podServer) pod(name, spec, command string) {
 	text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 1\n%s\n"+
 		"  containers: [{name: app, image: %q, command: [sh, -c, %q]}]\n", name, spec, e.busybox, command)
 	check(e.t, os.WriteFile(filepath.Join(e.Options.Dir, "manifests", name+".yaml"), []byte(text), 0o600))
 }
 
-func (e *eating) pods() map[string]corev1.Pod {
+func (e *podServer) pods() map[string]corev1.Pod {
 	out, err := try(filepath.Join(e.Options.Bin, "sunaba"), "get", "--state="+e.State, "pods", "-o", "json")
 	var list struct{ Items []corev1.Pod }
 	if err == nil {
@@ -99,7 +99,7 @@ func (e *eating) pods() map[string]corev1.Pod {
 	return all
 }
 
-func (e *eating) await(what string, f func() bool) {
+func (e *podServer) await(what string, f func() bool) {
 	e.t.Helper()
 	if !node.Within(node.Patience, f) {
 		out, _ := try(filepath.Join(e.Options.Bin, "sunaba"), "describe", "--state="+e.State, "pods")
@@ -108,7 +108,7 @@ func (e *eating) await(what string, f func() bool) {
 }
 
 // running waits until pods run.
-func (e *eating) running(names ...string) {
+func (e *podServer) running(names ...string) {
 	e.t.Helper()
 	e.await(fmt.Sprint(names, " run"), func() bool {
 		all := e.pods()
