@@ -66,16 +66,13 @@ func (x *index) In(sandboxID string) []state.Container {
 	return out
 }
 
-// created is the time of a new container of a sandbox: later than that of its other ones, by which
-// clients tell attempts apart, also if the clock was set back.
+// created is the time of a new container of a sandbox.
 func (x *index) created(sandboxID string) time.Time {
-	now := time.Now().Round(0) // by the wall clock, as what was read of a record
+	at := time.Now()
 	for _, c := range x.In(sandboxID) {
-		if !now.After(c.CreatedAt) {
-			now = c.CreatedAt.Add(1)
-		}
+		at = state.After(at, c.CreatedAt)
 	}
-	return now
+	return at
 }
 
 // RunningIn returns the ids of a sandbox's running containers, sorted.

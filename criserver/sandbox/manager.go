@@ -164,16 +164,15 @@ func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, boo
 	return found, found.ID != ""
 }
 
-// created is the time of a new sandbox of a pod: later than that of its other ones, by which
-// clients tell attempts apart, also if the clock was set back.
+// created is the time of a new sandbox of a pod.
 func (m *Manager) created(uid string) time.Time {
-	now := time.Now().Round(0) // by the wall clock, as what was read of a record
+	at := time.Now()
 	for _, rec := range m.records.List() {
-		if rec.Config.Value.GetMetadata().GetUid() == uid && !now.After(rec.CreatedAt) {
-			now = rec.CreatedAt.Add(1)
+		if rec.Config.Value.GetMetadata().GetUid() == uid {
+			at = state.After(at, rec.CreatedAt)
 		}
 	}
-	return now
+	return at
 }
 
 // NetNS returns the full id of a ready sandbox and the path of its network namespace, "" if it has

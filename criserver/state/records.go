@@ -240,3 +240,12 @@ func CheckContainer(id string, r Container) error {
 	}
 	return nil
 }
+
+// After is the time of creation at of something new, or just after that of an older one, if the
+// clock was set back: clients tell attempts apart by it. Both are of the wall clock, as in records.
+func After(at, older time.Time) time.Time {
+	if at = at.Round(0); at.After(older) {
+		return at
+	}
+	return older.Add(1)
+}

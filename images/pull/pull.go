@@ -222,7 +222,7 @@ func (p *Puller) pull(
 		return pulled{}, err
 	}
 	m.Update(func(p *progress.Progress) { p.Phase = "done" })
-	img, err := x.broughtIn(target, handlers)
+	img, err := p.Catalog.Variant(x.recorded, []store.Target{target}, handlers)
 	if err != nil {
 		return pulled{}, err
 	}

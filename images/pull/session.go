@@ -33,7 +33,7 @@ type session struct {
 	manifests   map[digest.Digest]store.Manifest // facts of those that were brought in
 	hidden      []string                         // new images that have not been shown in full
 	leftOut     bool                             // a variant was, and its result is not needed
-	recorded    *store.State                     // the records with what was brought in
+	recorded    *store.State                     // the records with what was brought in: it may be removed since
 }
 
 func (p *Puller) session(from transfer.Source, repo string, root digest.Digest, m *progress.Meter) *session {
@@ -61,12 +61,7 @@ func (p *Puller) Import(ctx context.Context, from transfer.Source, n reference.N
 		x.giveUp(ctx, err)
 		return catalog.Image{}, err
 	}
-	return x.broughtIn(target, handlers)
-}
-
-// broughtIn is the variant of what was brought in, also if it was removed since.
-func (x *session) broughtIn(t store.Target, handlers variant.Handlers) (catalog.Image, error) {
-	return x.p.Catalog.Variant(x.recorded, []store.Target{t}, handlers)
+	return p.Catalog.Variant(x.recorded, []store.Target{target}, handlers)
 }
 
 // giveUp closes the session after an error. If what came is at fault, or there is no room for it,
