@@ -44,7 +44,7 @@ func container(in Input, c *corev1.Container, o ContainerInput) (*runtime.Contai
 	if err != nil {
 		return nil, err
 	}
-	annotations, err := containerAnnotations(in, c, o.Attempt)
+	annotations, err := containerAnnotations(in, c, o)
 	if err != nil {
 		return nil, err
 	}

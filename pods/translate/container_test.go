@@ -100,6 +100,20 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// The output of a debug container waits for who asked for it and takes part (EP6).
+func TestOutputOfDebugContainersWaits(t *testing.T) {
+	for _, tt := range []struct {
+		ephemeral bool
+		container string
+		want      string
+	}{{true, "stdin: true, stdinOnce: true", "true"}, {true, "stdin: true", ""}, {false, "stdin: true, stdinOnce: true", ""}} {
+		config := translated(t, input(specPod(t, "", tt.container)), ContainerInput{Ephemeral: tt.ephemeral})
+		if got := config.GetAnnotations()["io.sunaba.await-attach"]; got != tt.want {
+			t.Errorf("ephemeral %v, %s: %q, want %q", tt.ephemeral, tt.container, got, tt.want)
+		}
+	}
+}
+
 // NW8 and the termination message: what is mounted beside the volumes.
 func TestMounts(t *testing.T) {
 	own := func(path string) []*runtime.Mount {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
 // Labels of sandboxes and containers, as a kubelet gives them.
@@ -90,10 +92,10 @@ func containerLabels(pod *corev1.Pod, c *corev1.Container) map[string]string {
 	return labels
 }
 
-func containerAnnotations(in Input, c *corev1.Container, attempt uint32) (map[string]string, error) {
+func containerAnnotations(in Input, c *corev1.Container, o ContainerInput) (map[string]string, error) {
 	annotations := map[string]string{
 		HashAnnotation:                     Definition(c),
-		RestartCountAnnotation:             strconv.FormatUint(uint64(attempt), 10),
+		RestartCountAnnotation:             strconv.FormatUint(uint64(o.Attempt), 10),
 		TerminationMessagePathAnnotation:   c.TerminationMessagePath,
 		TerminationMessagePolicyAnnotation: string(c.TerminationMessagePolicy),
 	}
@@ -116,6 +118,9 @@ func containerAnnotations(in Input, c *corev1.Container, attempt uint32) (map[st
 			return nil, fmt.Errorf("encode ports of container %q: %w", c.Name, err)
 		}
 		annotations[PortsAnnotation] = string(data)
+	}
+	if o.Ephemeral && c.StdinOnce { // who asked for it attaches to it, and is to see all (EP6)
+		annotations[stdio.AwaitAnnotation] = "true"
 	}
 	return marked(in, annotations), nil
 }

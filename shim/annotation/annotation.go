@@ -30,7 +30,7 @@ const (
 	StopWait      = "io.sunaba.stop-wait"
 	LogLimits     = "io.sunaba.log-limits"
 	OneStep       = "io.sunaba.one-step"
-	AwaitAttach   = "io.sunaba.await-attach"
+	AwaitAttach   = stdio.AwaitAnnotation
 )
 
 // Values of ContainerType.

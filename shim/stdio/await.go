@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// AwaitAnnotation is the annotation of a container whose output waits for its first attacher, if its
+// value is "true".
+const AwaitAnnotation = "io.sunaba.await-attach"
+
 // awaitTime bounds how long output waits for its first attacher.
 const awaitTime = 30 * time.Second
 

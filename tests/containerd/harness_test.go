@@ -136,6 +136,9 @@ func (b *bench) end() {
 	}
 	b.eventually("nothing is left", func() bool { return len(b.left()) == 0 })
 	for i, line := range b.left() {
+		if i == 0 {
+			b.t.Logf("containerd's log:\n%s", tail(b.Log()[b.booted:], 60))
+		}
 		if i == 20 {
 			b.t.Error("left over: and more")
 			break
