@@ -95,7 +95,7 @@ func (c *container) Delete(ctx context.Context) error {
 	if c.foreign {
 		return nil
 	}
-	if err := c.delete(ctx); err != nil {
+	if err := errors.Join(c.delete(ctx), c.removeGroup()); err != nil {
 		return err
 	}
 	for _, name := range []string{logName, bundle.PidName} {
@@ -116,6 +116,22 @@ func (c *container) delete(ctx context.Context) error {
 		}
 	}
 	return c.remove(ctx, true)
+}
+
+// removeGroup removes a cgroup that the runtime has left: runc forgets a container whose cgroup was
+// busy for longer than it waits. One that others are in stays.
+func (c *container) removeGroup() error {
+	if c.cgroup == "" {
+		return nil
+	}
+	group, err := c.group()
+	if err != nil {
+		return err
+	}
+	if pids, err := group.Pids(); err != nil || len(pids) > 0 {
+		return err
+	}
+	return group.Remove()
 }
 
 // endRest ends what has outlived the init process, which it can without a PID namespace of its own.

@@ -16,23 +16,28 @@ import (
 	"github.com/sunaba-project/sunaba/shim/runc"
 )
 
-// recorder is runc, and writes down how it is asked to delete. The first refusals of plain deletes
-// are its own.
-type recorder struct{ binary, log, refuse string }
+// recorder is runc, and writes down how it is asked to delete. Plain deletes are refused if there is
+// a file refuse, and with a file forget by one that forgets the container and leaves its cgroup.
+type recorder struct{ binary, log, refuse, forget string }
 
 func newRecorder(t *testing.T) recorder {
 	t.Helper()
 	dir := t.TempDir()
-	r := recorder{binary: filepath.Join(dir, "runtime"), log: filepath.Join(dir, "deletes"), refuse: filepath.Join(dir, "refuse")}
+	r := recorder{binary: filepath.Join(dir, "runtime"), log: filepath.Join(dir, "deletes"), refuse: filepath.Join(dir, "refuse"), forget: filepath.Join(dir, "forget")}
 	script := fmt.Sprintf(`#!/bin/sh
 case " $* " in *" delete "*)
 	forced=plain
 	case " $* " in *" --force "*) forced=forced ;; esac
 	echo $forced >> %[1]s
-	if [ $forced = plain ] && [ -e %[2]s ]; then echo refused >&2; exit 1; fi ;;
+	if [ $forced = plain ] && [ -e %[2]s ]; then echo refused >&2; exit 1; fi
+	if [ $forced = plain ] && [ -e %[3]s ]; then
+		while [ "$1" != --root ]; do shift; done
+		rm -r "$2"/*
+		echo "unable to remove container's cgroup: device or resource busy" >&2; exit 1
+	fi ;;
 esac
 exec runc "$@"
-`, r.log, r.refuse)
+`, r.log, r.refuse, r.forget)
 	if err := os.WriteFile(r.binary, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +119,28 @@ func TestDeleteForcesOnlyWhatRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDeleteLeavesNoCgroup has a runtime that forgets a container and leaves its cgroup, as runc
+// does when that was busy.
+func TestDeleteLeavesNoCgroup(t *testing.T) {
+	enginetest.NeedRoot(t)
+	t.Cleanup(enginetest.RemoveCgroupParent)
+	r, id := newRecorder(t), enginetest.NewID()
+	if err := os.WriteFile(r.forget, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	engine, _ := newEngine(t, r.binary)
+	before := enginetest.Before(t, t.TempDir(), id)
+	c, _ := sleeper(t, engine, enginetest.BusyboxRoot(t), id)
+	kill(t, c)
+	if err := c.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := r.deletes(t); got != "plain forced" {
+		t.Errorf("deletes: %s", got)
+	}
+	before.Check(t)
 }
 
 // TestDeleteAfterADeadShim deletes with what the bundle tells.
