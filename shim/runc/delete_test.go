@@ -16,8 +16,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/runc"
 )
 
-// recorder is runc, and writes down how it is asked to delete. Plain deletes are refused if there is
-// a file refuse, and with a file forget by one that forgets the container and leaves its cgroup.
+// recorder is runc, and writes down how it is asked to delete. It refuses plain deletes if there is
+// a file refuse; if there is a file forget, it forgets the container then, and leaves its cgroup.
 type recorder struct{ binary, log, refuse, forget string }
 
 func newRecorder(t *testing.T) recorder {

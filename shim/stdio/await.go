@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// AwaitAnnotation is the annotation of a container whose output waits for its first attacher, if its
-// value is "true".
+// AwaitAnnotation, with the value "true", has a container's output wait for its first attacher.
 const AwaitAnnotation = "io.sunaba.await-attach"
 
 // awaitTime bounds how long output waits for its first attacher.

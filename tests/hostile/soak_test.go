@@ -160,8 +160,13 @@ func (f *faults) groups() []string {
 // rest removes again what could not be removed, waits until what clients have left is over, checks
 // the node, and removes all pods.
 func (f *faults) rest() {
-	for _, id := range f.half { // as kubelets do: a disk that was read-only has half of a container removed
-		_, err := f.RemoveContainer(f.within(node.Patience), &runtime.RemoveContainerRequest{ContainerId: id})
+	for _, half := range f.half { // a disk that was read-only has half of a container removed
+		var err error
+		if half.pod != "" {
+			_, err = f.RemovePodSandbox(f.within(node.Patience), &runtime.RemovePodSandboxRequest{PodSandboxId: half.pod})
+		} else {
+			_, err = f.RemoveContainer(f.within(node.Patience), &runtime.RemoveContainerRequest{ContainerId: half.container})
+		}
 		f.check(err)
 	}
 	f.half = nil

@@ -80,9 +80,13 @@ type storm struct {
 
 	mu       sync.Mutex
 	pods     map[string]string // handler by id
-	half     []string          // containers whose removal was refused
-	refusals map[string]int    // what was said of requests that failed so, without ids
+	half     []halfRemoved
+	refusals map[string]int // what was said of requests that failed so, without ids
 }
+
+// halfRemoved is a pod, or a container, whose removal did not succeed, or had no answer. Kubelets ask
+// again for it.
+type halfRemoved struct{ pod, container string }
 
 // ask makes one request.
 func (s *storm) ask(ctx context.Context, random *rand.Rand) {
@@ -136,11 +140,13 @@ func (s *storm) request(ctx context.Context, random *rand.Rand) (string, error) 
 		return "stop pod", err
 	case 1, 2:
 		_, err := s.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: pod})
+		s.mu.Lock()
 		if err == nil {
-			s.mu.Lock()
 			delete(s.pods, pod)
-			s.mu.Unlock()
+		} else {
+			s.half = append(s.half, halfRemoved{pod: pod})
 		}
+		s.mu.Unlock()
 		return "remove pod", err
 	case 3, 4, 5:
 		return s.create(ctx, random, pod, handler)
@@ -229,9 +235,9 @@ func (s *storm) touch(ctx context.Context, random *rand.Rand, pod string) (strin
 		return "stop container", err
 	case 1:
 		_, err = s.RemoveContainer(ctx, &runtime.RemoveContainerRequest{ContainerId: id})
-		if grpcstatus.Code(err) == codes.FailedPrecondition {
+		if err != nil {
 			s.mu.Lock()
-			s.half = append(s.half, id)
+			s.half = append(s.half, halfRemoved{container: id})
 			s.mu.Unlock()
 		}
 		return "remove container", err
