@@ -1,5 +1,6 @@
-// Command peers measures our server beside containerd and CRI-O, with runc, crun and runwasi's shim,
-// on the same machine and the same images, by turns, and writes the page docs/performance/peers.md with its plots:
+// Command peers measures our server beside containerd and CRI-O, with runc, crun and runwasi's
+// shim, on the same machine and the same images, by turns, and writes the page
+// docs/performance/peers.md with its plots:
 //
 //	make bench-peers
 //	make bench-peers BENCH_FLAGS='-rounds 5 -only cycles'
