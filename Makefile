@@ -182,9 +182,11 @@ bench-small: setup build
 bench-agent: setup build
 	$(GO) run $(FLAGS) ./tests/bench/agent -bin $(BIN) $(if $(wildcard $(KUBELET)/bin/kubelet),-kubelet $(KUBELET)/bin/kubelet) $(BENCH_FLAGS)
 
-# Pods beside containerd's with the same runc, by turns: time, processor time, memory, lists. BENCH_FLAGS='-write docs/performance' writes the
-# page with its plots, BENCH_FLAGS='-check docs/performance/peers.json' fails if our ratio to containerd is a third worse than on record.
-bench-peers: setup build $(CONTAINERD)/bin/containerd
+# Pods beside those of containerd and CRI-O with the same runc and crun, and of runwasi's shim, by turns: time, processor time, memory,
+# lists. BENCH_FLAGS='-crio FOLDER -wasmtime FILE' name the last two, which are left out elsewhere; '-write docs/performance' writes the
+# page with its plots, '-check docs/performance/peers.json' fails if ours by a peer's is a third worse than on record.
+bench-peers: setup build $(CONTAINERD)/bin/containerd $(CONTAINERD)/bin/runc
+	@tests/runtimes.sh crun
 	$(GO) run $(FLAGS) ./tests/bench/peers -bin $(BIN) -containerd $(CONTAINERD)/bin $(BENCH_FLAGS)
 
 # Lists and stats of a node with 100 pods of 3 containers.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 // Account counts the processor time and the memory of a server and all that it starts, however
@@ -28,6 +30,10 @@ func NewAccount(name string) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
+	mounts = slices.DeleteFunc(mounts, func(m *mountinfo.Info) bool { // another mount hides it
+		var fs unix.Statfs_t
+		return unix.Statfs(m.Mountpoint, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC
+	})
 	if len(mounts) == 0 {
 		return nil, errors.New("no cgroup v2 is mounted, by which processor time is counted: mount -t cgroup2 none /sys/fs/cgroup/unified")
 	}

@@ -21,8 +21,14 @@ func runOf(time, peersTime, rate, peersRate float64) figures {
 	return all
 }
 
+// beside adds a second peer's time.
+func beside(all figures, time float64) figures {
+	all.note("up", "ms", &subject{title: "second", group: "g"}, time, 1)
+	return all
+}
+
 func TestCompare(t *testing.T) {
-	data, err := json.Marshal(runOf(10, 100, 40, 10))
+	data, err := json.Marshal(beside(runOf(10, 100, 40, 10), 10))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +44,9 @@ func TestCompare(t *testing.T) {
 		"a slower machine":                {runOf(30, 300, 10, 2.5), ""},
 		"a little worse":                  {runOf(13, 100, 31, 10), ""},
 		"better":                          {runOf(1, 100, 400, 10), ""},
-		"slower than before":              {runOf(14, 100, 40, 10), "up of sunaba: 0.14 × its peer's, 0.10 × on record"},
-		"fewer lives":                     {runOf(10, 100, 29, 10), "lives of sunaba: 2.90 × its peer's, 4.00 × on record"},
+		"slower than before":              {runOf(14, 100, 40, 10), "up: ours is 0.14 × that of other, 0.10 × on record"},
+		"fewer lives":                     {runOf(10, 100, 29, 10), "lives: ours is 2.90 × that of other, 4.00 × on record"},
+		"worse than one of two peers":     {beside(runOf(10, 100, 40, 10), 5), "up: ours is 2.00 × that of second, 1.00 × on record"},
 		"something that was not measured": {runOf(14, 100, 40, 10)[2:3], ""},
 	} {
 		err := c.now.compare(file)
@@ -57,8 +64,8 @@ func TestRows(t *testing.T) {
 	for _, row := range runOf(10, 100, 40, 10).rows() {
 		lines = append(lines, strings.Join(row, "|"))
 	}
-	want := "up, ms|sunaba|10.00 [10.00 10.00]|0.10|1.0\nup, ms|other|100.00 [100.00 100.00]||1.0\nup, ms|alone|10000.00 [10000.00 10000.00]||1.0\n" +
-		"lives, per second|sunaba|40.00 [40.00 40.00]|4.00|1.0\nlives, per second|other|10.00 [10.00 10.00]||1.0"
+	want := "up, ms|sunaba|10.00 [10.00 10.00]||1.0\nup, ms|other|100.00 [100.00 100.00]|0.10|1.0\nup, ms|alone|10000.00 [10000.00 10000.00]||1.0\n" +
+		"lives, per second|sunaba|40.00 [40.00 40.00]||1.0\nlives, per second|other|10.00 [10.00 10.00]|4.00|1.0"
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

@@ -1,5 +1,6 @@
-// Command peers measures our server beside containerd on the same machine and the same images, by
-// turns, and writes the page docs/performance/peers.md with its plots:
+// Command peers measures our server beside containerd and CRI-O, with runc, crun and runwasi's
+// shim, on the same machine and the same images, by turns, and writes the page
+// docs/performance/peers.md with its plots:
 //
 //	make bench-peers
 //	make bench-peers BENCH_FLAGS='-rounds 5 -only cycles'
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,6 +39,10 @@ func main() { os.Exit(run(os.Args, os.Stdout, os.Stderr)) }
 type bench struct {
 	out             io.Writer
 	bin, containerd string
+	crun, crio      string   // program; folder of programs; "" where they are not here
+	wasmtime        string   // runwasi's shim; "" where it is not here
+	missing         []string // what is left out
+	of              string
 	rounds          int
 	wide, crowd     int           // pods at once
 	length          time.Duration // of a turn with many pods at once
@@ -52,6 +58,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	b := &bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "`FOLDER` of the two binaries")
 	flags.StringVar(&b.containerd, "containerd", "tests/tools-containerd/bin", "`FOLDER` of containerd, its shim, runc and CNI plugins")
+	flags.StringVar(&b.crun, "crun", ".cache/crun/usr/bin/crun", "crun `FILE`; without it, crun is left out")
+	flags.StringVar(&b.crio, "crio", "", "`FOLDER` of crio and pinns; without it, or without conmon, CRI-O is left out")
+	flags.StringVar(&b.wasmtime, "wasmtime", "", "`FILE` containerd-shim-wasmtime-v1 of runwasi; without it, it is left out")
+	flags.StringVar(&b.of, "of", "", "measure only those whose name matches this `REGEXP`")
 	flags.IntVar(&b.rounds, "rounds", 20, "`NUMBER` of turns of what is done one after another")
 	flags.IntVar(&b.wide, "wide", 8, "`NUMBER` of pods that come and go at once")
 	flags.IntVar(&b.crowd, "crowd", 60, "`NUMBER` of pods that start at once and idle")
@@ -72,6 +82,9 @@ func (b *bench) run(ctx context.Context, args []string) (err error) {
 				return err
 			}
 		}
+	}
+	if err := b.find(); err != nil {
+		return err
 	}
 	if err := node.Loopback(); err != nil {
 		return err
@@ -120,9 +133,37 @@ func (b *bench) run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
+// find looks for the peers that may be missing, and says which are.
+func (b *bench) find() error {
+	for _, p := range []struct {
+		name    string
+		path    *string
+		program string // below the path
+	}{{"crun", &b.crun, ""}, {"CRI-O", &b.crio, "crio"}, {"runwasi's wasmtime shim", &b.wasmtime, ""}} {
+		path, err := filepath.Abs(*p.path)
+		if err != nil {
+			return err
+		}
+		found := *p.path != ""
+		if found {
+			_, err = exec.LookPath(filepath.Join(path, p.program))
+			found = err == nil
+		}
+		if _, err := exec.LookPath("conmon"); p.path == &b.crio && err != nil {
+			found = false
+		}
+		if *p.path = path; !found {
+			*p.path = ""
+			b.missing = append(b.missing, p.name)
+			fmt.Fprintf(b.out, "left out: %s (it is not on this machine)\n", p.name)
+		}
+	}
+	return nil
+}
+
 // hidden are folders that shims and OCI runtimes share with the whole machine; the ones here are
 // this program's own.
-var hidden = []string{"/run/containerd", "/run/sunaba", "/var/lib/sunaba"}
+var hidden = []string{"/run/sunaba", "/run/containerd", "/var/lib/sunaba"}
 
 func hide() error {
 	for _, dir := range hidden {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/containerd"
@@ -49,9 +51,9 @@ type subject struct {
 	measure.Workload
 }
 
-// start starts the servers, each in an account of its own, and pulls what they run.
+// start starts the servers that are here, each in an account of its own, and pulls what they run.
 func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*peer, err error) {
-	if err := hide(); err != nil {
+	if err := errors.Join(hide(), b.unify()); err != nil {
 		return nil, err
 	}
 	add := func(name string, start func(dir string, p *peer) error) (*peer, error) {
@@ -75,9 +77,12 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 		return nil, err
 	}
 	own, err := add("s", func(dir string, p *peer) error {
+		config := fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni"))
+		if b.crun != "" {
+			config += fmt.Sprintf("[handlers.runc]\ntype = \"oci\"\ndefault = true\n[handlers.wasm]\ntype = \"wasm\"\n[handlers.crun]\ntype = \"oci\"\nbinary = %q\n", b.crun)
+		}
 		n, err := node.Start(ctx, node.Options{
-			Bin: b.bin, Dir: dir, Config: fmt.Sprintf("[network]\nconf_dir = %q\n", filepath.Join(dir, "cni")),
-			Env: []string{"PATH=" + b.containerd + ":" + os.Getenv("PATH")}, // the same runc
+			Bin: b.bin, Dir: dir, Config: config, Env: []string{"PATH=" + b.containerd + ":" + os.Getenv("PATH")}, // the same runc
 		})
 		if err != nil {
 			return err
@@ -93,10 +98,18 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 	if err != nil {
 		return servers, err
 	}
+	runtimes := []containerd.Runtime{{Name: "runc", Type: "io.containerd.runc.v2"}, {Name: "sunaba-wasm", Type: "io.containerd.sunaba.v1"}}
+	if b.crun != "" {
+		runtimes = append(runtimes, containerd.Runtime{Name: "crun", Type: "io.containerd.runc.v2", Options: fmt.Sprintf("BinaryName = %q", b.crun)})
+	}
+	path := []string{b.bin}
+	if b.wasmtime != "" {
+		path = append(path, filepath.Dir(b.wasmtime))
+		runtimes = append(runtimes, containerd.Runtime{Name: "wasmtime", Type: "io.containerd.wasmtime.v1"})
+	}
 	other, err := add("c", func(dir string, p *peer) error {
 		d, err := containerd.Start(ctx, containerd.Options{
-			Release: release, Dir: dir, Path: []string{b.bin}, Sandbox: pause, CNI: b.containerd, Default: "runc",
-			Runtimes: []containerd.Runtime{{Name: "runc", Type: "io.containerd.runc.v2"}, {Name: "sunaba-wasm", Type: "io.containerd.sunaba.v1"}},
+			Release: release, Dir: dir, Path: path, Sandbox: pause, CNI: b.containerd, Default: "runc", Runtimes: runtimes,
 		})
 		if err != nil {
 			return err
@@ -108,18 +121,79 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 	if err != nil {
 		return servers, err
 	}
+	var third *peer
+	if b.crio != "" {
+		third, err = add("o", func(dir string, p *peer) error {
+			all := map[string]string{"runc": filepath.Join(b.containerd, "runc")}
+			if b.crun != "" {
+				all["crun"] = b.crun
+			}
+			c, err := startCRIO(ctx, dir, b.crio, b.containerd, pause, all)
+			if err != nil {
+				return err
+			}
+			p.RuntimeServiceClient, p.ImageServiceClient = runtime.NewRuntimeServiceClient(c.conn), runtime.NewImageServiceClient(c.conn)
+			p.logs, p.close = filepath.Join(dir, "logs"), c.close
+			return nil
+		})
+		if err != nil {
+			return servers, err
+		}
+	}
 	busybox, guest, err := b.images(ctx, registry, servers)
 	if err != nil {
 		return servers, err
 	}
-	sleep := []string{"/bin/sleep", "1000"}
-	b.subjects = []*subject{
-		{"sunaba, runc", true, "runc", own, measure.Workload{Handler: "runc", Image: busybox, Command: sleep}},
-		{"containerd " + release.Name + ", runc", false, "runc", other, measure.Workload{Handler: "runc", Image: busybox, Command: sleep}},
-		{"sunaba, wasm", true, "wasm", own, measure.Workload{Handler: "wasm", Image: guest, Args: []string{"idle"}}},
-		{"containerd " + release.Name + ", our shim", false, "wasm", other, measure.Workload{Handler: "sunaba-wasm", Image: guest, Args: []string{"idle"}}},
+	return servers, b.choose(own, other, third, "containerd "+release.Name, busybox, guest)
+}
+
+// choose says what is measured: in each group the pods of our server first.
+func (b *bench) choose(own, containerd, crio *peer, name, busybox, guest string) error {
+	want, err := regexp.Compile(b.of)
+	if err != nil {
+		return err
 	}
-	return servers, nil
+	add := func(group, title string, p *peer, w measure.Workload) {
+		if p != nil && want.MatchString(title) {
+			b.subjects = append(b.subjects, &subject{title, p == own && title == "sunaba, "+group, group, p, w})
+		}
+	}
+	for _, handler := range []string{"runc", "crun"} {
+		if handler == "crun" && b.crun == "" {
+			continue
+		}
+		w := measure.Workload{Handler: handler, Image: busybox, Command: []string{"/bin/sleep", "1000"}}
+		add(handler, "sunaba, "+handler, own, w)
+		add(handler, name+", "+handler, containerd, w)
+		add(handler, "CRI-O, "+handler, crio, w)
+	}
+	w := measure.Workload{Handler: "wasm", Image: guest, Args: []string{"idle"}}
+	add("wasm", "sunaba, wasm", own, w)
+	w.Handler = "sunaba-wasm"
+	add("wasm", name+", our shim", containerd, w)
+	if w.Handler = "wasmtime"; b.wasmtime != "" {
+		add("wasm", name+", wasmtime's shim", containerd, w)
+	}
+	if len(b.subjects) == 0 {
+		return fmt.Errorf("nothing that is here is called %q", b.of)
+	}
+	return nil
+}
+
+// unify hides the cgroup v2 hierarchy beside the controllers of version 1, if both are here: crun
+// does not work where it sees both. Accounts find it in a folder that nothing removes.
+func (b *bench) unify() error {
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
+		return nil
+	}
+	dir := filepath.Join(hidden[0], "unified")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("none", dir, "cgroup2", 0, ""); err != nil {
+		return fmt.Errorf("mount %q: %w", dir, err)
+	}
+	return node.HideUnified(filepath.Join(b.dir, "cgroup"))
 }
 
 // forcedBy is an error if a server left something behind that the program did not make for it.
@@ -145,6 +219,9 @@ func pauseImage(ctx context.Context, registry *oci.Registry) (string, error) {
 	return registry.Push(ctx, "pause:3.9", image)
 }
 
+// crioServer is the place of CRI-O among the servers.
+const crioServer = 2
+
 // images pushes what runs in the pods and has every server pull it.
 func (b *bench) images(ctx context.Context, registry *oci.Registry, servers []*peer) (busybox, guest string, err error) {
 	linux, err := oci.Busybox(oci.Host(), v1.Config{})
@@ -163,7 +240,10 @@ func (b *bench) images(ctx context.Context, registry *oci.Registry, servers []*p
 		if *i.to, err = registry.Push(ctx, i.path, i.image); err != nil {
 			return "", "", err
 		}
-		for _, p := range servers {
+		for n, p := range servers {
+			if i.to == &guest && n == crioServer {
+				continue // it has no handler for guests
+			}
 			if _, err := p.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: *i.to}}); err != nil {
 				return "", "", fmt.Errorf("pull %q: %w", *i.to, err)
 			}
