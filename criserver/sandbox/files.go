@@ -208,8 +208,8 @@ func writeBundle(dir string, s *specs.Spec) error {
 	return nil
 }
 
-// removeTree removes a folder. What is still mounted below it is unmounted, so that nothing of it is
-// deleted.
+// removeTree removes a folder. What is still mounted below it is unmounted, so that nothing of it
+// is deleted.
 func removeTree(dir string) error {
 	err := space.Remove(dir) // without a look at the table of all mounts, which grows with the pods
 	if errors.Is(err, unix.EBUSY) {

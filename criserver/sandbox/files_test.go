@@ -32,7 +32,8 @@ func TestRemoveTreeBesideItsShim(t *testing.T) {
 	}
 }
 
-// TestRemoveTreeKeepsWhatIsMounted mounts in a folder, in the ways that a bundle has, and removes it.
+// TestRemoveTreeKeepsWhatIsMounted mounts in a folder, in the ways that a bundle has, and removes
+// it.
 func TestRemoveTreeKeepsWhatIsMounted(t *testing.T) {
 	for name, bind := range map[string]func(kept, dir string) error{
 		"folder": func(kept, dir string) error { return unix.Mount(kept, filepath.Join(dir, "a"), "", unix.MS_BIND, "") },

@@ -63,7 +63,7 @@ func (r *removal) entry(in *os.File, name string, depth int) error {
 	if err != unix.EISDIR {
 		return err
 	}
-	err = unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR) // before it is opened: EBUSY if it is a mount
+	err = unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR) // before it is opened: EBUSY at a mount
 	if err == nil || err == unix.ENOENT {
 		return nil
 	}
