@@ -46,24 +46,12 @@ func (x *index) Get(id string) (state.Container, error) {
 
 // List returns the records of all containers that are not still being made.
 func (x *index) List() []state.Container {
-	var out []state.Container
-	for _, rec := range x.records.List() {
-		if rec.Phase != state.Creating {
-			out = append(out, rec)
-		}
-	}
-	return out
+	return x.records.Select(func(rec *state.Container) bool { return rec.Phase != state.Creating })
 }
 
 // In returns the containers of one sandbox.
 func (x *index) In(sandboxID string) []state.Container {
-	var out []state.Container
-	for _, rec := range x.List() {
-		if rec.SandboxID == sandboxID {
-			out = append(out, rec)
-		}
-	}
-	return out
+	return x.records.Select(func(rec *state.Container) bool { return rec.SandboxID == sandboxID && rec.Phase != state.Creating })
 }
 
 // created is the time of a new container of a sandbox.

@@ -77,10 +77,7 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 // sandbox.Manager.Remove. Their records are removed with one sync.
 func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
 	err := each(m.In(sandboxID), func(rec state.Container) error { return m.remove(ctx, rec.ID) })
-	for _, rec := range m.records.List() {
-		if rec.SandboxID != sandboxID || rec.Phase != state.Creating {
-			continue
-		}
+	for _, rec := range m.records.Select(func(rec *state.Container) bool { return rec.SandboxID == sandboxID && rec.Phase == state.Creating }) {
 		if c := m.alive(rec.ID); c != nil { // it was not undone
 			err = errors.Join(err, m.forget(ctx, c, rec))
 		}

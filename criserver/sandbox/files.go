@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -20,6 +19,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/host/regular"
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/runtimeclass"
 )
 
@@ -208,22 +208,14 @@ func writeBundle(dir string, s *specs.Spec) error {
 	return nil
 }
 
-// removeTree removes a folder. What is still mounted below it is unmounted first, so that nothing
-// of it is deleted.
+// removeTree removes a folder. What is still mounted below it is unmounted, so that nothing of it
+// is deleted.
 func removeTree(dir string) error {
-	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	err := mount.DetachBelow(dir)
-	if err != nil {
-		return err
-	}
-	// Whoever is just ending may still put a file there.
-	for range 20 {
-		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
-			break
+	err := space.Remove(dir) // without a look at the table of all mounts, which grows with the pods
+	if errors.Is(err, unix.EBUSY) {
+		if err = mount.DetachBelow(dir); err == nil {
+			err = space.Remove(dir)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	return err
 }

@@ -141,23 +141,18 @@ func (m *Manager) Get(id string) (state.Sandbox, error) {
 
 // List returns the records of all sandboxes that are not still being made.
 func (m *Manager) List() []state.Sandbox {
-	var out []state.Sandbox
-	for _, rec := range m.records.List() {
-		if rec.Phase != state.Creating {
-			out = append(out, rec)
-		}
-	}
-	return out
+	return m.records.Select(func(rec *state.Sandbox) bool { return rec.Phase != state.Creating })
 }
 
 // FindLive returns the newest ready sandbox with the metadata of config, of whatever attempt.
 func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, bool) {
 	want := config.GetMetadata()
 	var found state.Sandbox
-	for _, rec := range m.records.List() {
+	for _, rec := range m.records.Select(func(rec *state.Sandbox) bool {
 		md := rec.Config.Value.GetMetadata()
-		if rec.Phase == state.Ready && md.GetName() == want.GetName() && md.GetNamespace() == want.GetNamespace() &&
-			md.GetUid() == want.GetUid() && rec.CreatedAt.After(found.CreatedAt) {
+		return rec.Phase == state.Ready && md.GetName() == want.GetName() && md.GetNamespace() == want.GetNamespace() && md.GetUid() == want.GetUid()
+	}) {
+		if rec.CreatedAt.After(found.CreatedAt) {
 			found = rec
 		}
 	}
@@ -167,10 +162,8 @@ func (m *Manager) FindLive(config *runtime.PodSandboxConfig) (state.Sandbox, boo
 // created is the time of a new sandbox of a pod.
 func (m *Manager) created(uid string) time.Time {
 	at := time.Now()
-	for _, rec := range m.records.List() {
-		if rec.Config.Value.GetMetadata().GetUid() == uid {
-			at = state.After(at, rec.CreatedAt)
-		}
+	for _, rec := range m.records.Select(func(rec *state.Sandbox) bool { return rec.Config.Value.GetMetadata().GetUid() == uid }) {
+		at = state.After(at, rec.CreatedAt)
 	}
 	return at
 }

@@ -25,6 +25,10 @@ const at = 1024
 
 // Remove removes a file, or a folder with all that is in it, however deep, and follows no links.
 // What is not there is no error. Others may remove there at the same time, but none may write.
+//
+// # Errors
+//
+// EBUSY at a mount: nothing that is mounted is removed. Of the rest, some may be.
 func Remove(path string) error {
 	dir, name := filepath.Split(filepath.Clean(path))
 	if dir == "" {
@@ -59,7 +63,7 @@ func (r *removal) entry(in *os.File, name string, depth int) error {
 	if err != unix.EISDIR {
 		return err
 	}
-	err = unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR)
+	err = unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR) // before it is opened: EBUSY at a mount
 	if err == nil || err == unix.ENOENT {
 		return nil
 	}

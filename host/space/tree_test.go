@@ -278,3 +278,18 @@ func TestUsedIsBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestRemoveStopsAtMounts(t *testing.T) {
+	kept, dir := t.TempDir(), t.TempDir()
+	point := filepath.Join(dir, "a", "b")
+	if err := errors.Join(os.MkdirAll(point, 0o755), os.WriteFile(filepath.Join(kept, "file"), nil, 0o600), unix.Mount(kept, point, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	err := Remove(dir)
+	if derr := unix.Unmount(point, unix.MNT_DETACH); derr != nil {
+		t.Error(derr)
+	}
+	if _, serr := os.Stat(filepath.Join(kept, "file")); serr != nil || !errors.Is(err, unix.EBUSY) {
+		t.Errorf("removed: %v, what was mounted: %v", err, serr)
+	}
+}
