@@ -240,6 +240,22 @@ func packFile(t *testing.T, path string) {
 	}
 }
 
+// A log that is being rotated is not there for a moment.
+func TestReadWhileItIsRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path+".20260102-030401", stamp+"stdout F one\n")
+	write(t, path+".new", stamp+"stdout F two\n")
+	time.AfterFunc(2*followEvery, func() {
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Error(err)
+		}
+	})
+	var out buffer
+	if err := Read(t.Context(), path, Options{Tail: -1}, &out); err != nil || out.String() != "two\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
 func TestFollowOfALogThatIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, stamp+"stdout F one\n"+stamp+"stdout F two\n")

@@ -84,6 +84,12 @@ func (r *reader) open(own os.FileInfo) (bool, error) {
 	return false, nil // at the next look
 }
 
+// hasParts says whether the log was rotated: then it may be missing for a moment.
+func (r *reader) hasParts() bool {
+	parts, err := filepath.Glob(r.path + ".[0-9]*")
+	return err == nil && len(parts) > 0
+}
+
 // stillNext says whether an open file is the one that follows.
 func (r *reader) stillNext(own os.FileInfo, f *os.File) (bool, error) {
 	opened, err := f.Stat()
