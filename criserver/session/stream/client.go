@@ -97,11 +97,7 @@ const lookEvery = time.Second
 // watch notices that the client has closed its side. Reading does not always tell: it stands still
 // while a command does not take its input.
 func (c *clientConn) watch() {
-	inner := c.Conn
-	if t, ok := inner.(*tls.Conn); ok {
-		inner = t.NetConn()
-	}
-	tcp, ok := inner.(*net.TCPConn)
+	tcp, ok := c.inner().(*net.TCPConn)
 	if !ok {
 		return
 	}
@@ -130,8 +126,21 @@ func (c *clientConn) watch() {
 	}
 }
 
+// inner is the connection below TLS.
+func (c *clientConn) inner() net.Conn {
+	if t, ok := c.Conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c.Conn
+}
+
 // Read implements net.Conn.
 func (c *clientConn) Read(p []byte) (int, error) {
+	select {
+	case <-c.closed:
+		return 0, net.ErrClosed
+	default:
+	}
 	n, err := c.Conn.Read(p)
 	if err != nil {
 		c.leave()
@@ -139,7 +148,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. What was written still reaches the client.
 func (c *clientConn) Close() error {
 	c.once.Do(func() {
 		close(c.closed)
@@ -147,6 +156,24 @@ func (c *clientConn) Close() error {
 		c.server.mu.Lock()
 		delete(c.server.clients, c)
 		c.server.mu.Unlock()
+		_ = c.Conn.SetDeadline(time.Unix(1, 0)) // for those who still read or write
+		go c.linger()
 	})
-	return c.Conn.Close()
+	return nil
+}
+
+// lingerLimit is how long a client may take to close its side after the end of a session.
+const lingerLimit = 30 * time.Second
+
+// linger closes the connection after the client has closed its side. A connection that is closed
+// while the client still sends is reset, which drops what the client has not read.
+func (c *clientConn) linger() {
+	defer c.Conn.Close()
+	for _, conn := range []net.Conn{c.Conn, c.inner()} {
+		if half, ok := conn.(interface{ CloseWrite() error }); ok {
+			_ = half.CloseWrite() // the client may have closed it already
+		}
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(lingerLimit))
+	_, _ = io.Copy(io.Discard, c.inner())
 }

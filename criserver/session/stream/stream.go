@@ -150,6 +150,7 @@ func (s *Server) Stop() {
 	s.mu.Unlock()
 	for c := range clients {
 		c.Close()
+		c.Conn.Close()
 	}
 	done := make(chan struct{})
 	go func() {

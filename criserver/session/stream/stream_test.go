@@ -410,6 +410,65 @@ func (b *blocked) Exec(ctx context.Context, _ string, _ []string, _ session.Stre
 	return 0, ctx.Err()
 }
 
+// loud is a container whose commands write much, read nothing and end.
+type loud struct{ echo }
+
+const loudly = 1 << 20
+
+func (*loud) Exec(_ context.Context, _ string, _ []string, s session.Streams) (int32, error) {
+	_, err := s.Stdout.Write(make([]byte, loudly))
+	return 7, err
+}
+
+// A client that sends what nobody reads gets all output and the exit code, also if it reads slowly.
+func TestInputThatNobodyReads(t *testing.T) {
+	cert, key := certificate(t)
+	data, err := os.ReadFile(cert)
+	pool := x509.NewCertPool()
+	if err != nil || !pool.AppendCertsFromPEM(data) {
+		t.Fatal(err)
+	}
+	trusted := &tls.Config{RootCAs: pool}
+	for name, change := range map[string]func(*Options){
+		"plain": func(o *Options) { o.Sessions = &loud{} },
+		"tls":   func(o *Options) { o.Sessions, o.CertFile, o.KeyFile = &loud{}, cert, key },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := listen(t, &echo{}, change)
+			config, err := websocket.NewConfig("ws"+strings.TrimPrefix(s.exec(t, false), "http"), "http://localhost/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Protocol, config.TlsConfig = []string{"v5.channel.k8s.io"}, trusted
+			ws, err := websocket.DialConfig(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ws.Close()
+			go func() {
+				for websocket.Message.Send(ws, make([]byte, 1<<10)) == nil { // by channel 0, which is stdin
+				}
+			}()
+			time.Sleep(time.Second) // the command has ended
+			out := 0
+			for {
+				var message []byte
+				if err := websocket.Message.Receive(ws, &message); err != nil {
+					t.Fatalf("%v after %d bytes", err, out)
+				}
+				if message[0] == 3 {
+					expectCode(t, status(t, string(message[1:])), "7")
+					break
+				}
+				out += len(message) - 1
+			}
+			if out != loudly {
+				t.Errorf("%d bytes, want %d", out, loudly)
+			}
+		})
+	}
+}
+
 func TestStopEndsSessions(t *testing.T) {
 	e := &blocked{begun: make(chan struct{})}
 	s := listen(t, &e.echo, func(o *Options) { o.Sessions = e })

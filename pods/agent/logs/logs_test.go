@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -138,6 +139,28 @@ func TestRotateLink(t *testing.T) {
 	}
 	if rotated, err := Rotate(t.Context(), path, Limits{Size: 10, Files: 2}, time.Now(), func(context.Context) error { return nil }); rotated || err != nil {
 		t.Errorf("%v, %v", rotated, err)
+	}
+}
+
+// A rotation that was killed before the container wrote to a new file is ended by the next look, and
+// a new file stays whose making was only not answered.
+func TestRotateInTheMiddle(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "0.log")
+	put := func(text string) error { return os.WriteFile(path, []byte(text), 0o640) }
+	if rotated, err := Rotate(t.Context(), path, Limits{Size: 10, Files: 3}, time.Now(), func(context.Context) error { return put("new and long") }); rotated || err != nil {
+		t.Errorf("without a log: %v, %v", rotated, err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "new and long" {
+		t.Errorf("after a rotation that was killed %q, %v", text, err)
+	}
+	rotated, err := Rotate(t.Context(), path, Limits{Size: 10, Files: 3}, time.Now(), func(context.Context) error { return errors.Join(put("newer"), errors.New("no answer")) })
+	if text, rerr := os.ReadFile(path); rerr != nil || !rotated || err != nil || string(text) != "newer" || len(names(t, dir)) != 2 {
+		t.Errorf("without an answer: %v, %v, log %q, %v, of %v", rotated, err, text, rerr, names(t, dir))
+	}
+	gone := func(context.Context) error { return errdefs.ErrFailedPrecondition }
+	if _, err := Rotate(t.Context(), filepath.Join(dir, "1.log"), Limits{}, time.Now(), gone); err != nil {
+		t.Errorf("of a container that has ended: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,14 +34,18 @@ type Limits struct {
 }
 
 // Rotate rotates the log of a running container, if it is larger than it may be. reopen makes the
-// container write to a new file of the same name. It reports whether it was rotated.
+// container write to a new file of the same name; it is called, too, for a log that is not there, as
+// after a rotation that was killed. Rotate reports whether it rotated the log.
 //
 // # Errors
 //
 // Those of the file system and of reopen; the log is then as it was.
 func Rotate(ctx context.Context, path string, l Limits, now time.Time, reopen func(context.Context) error) (bool, error) {
 	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) { // the container writes to a part, or to a file without a name
+		if err := reopen(ctx); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+			return false, fmt.Errorf("reopen log %q: %w", path, err)
+		}
 		return false, nil
 	}
 	if err != nil {
@@ -60,8 +65,13 @@ func Rotate(ctx context.Context, path string, l Limits, now time.Time, reopen fu
 		return false, fmt.Errorf("rotate log: %w", err)
 	}
 	if err := reopen(ctx); err != nil {
-		// The container still writes to the old file, which takes its name back.
-		return false, errors.Join(fmt.Errorf("reopen log %q: %w", path, err), os.Rename(rotated, path))
+		// The container still writes to the old file, which takes its name back. If only the answer
+		// was lost, there is a new one.
+		back := unix.Renameat2(unix.AT_FDCWD, rotated, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+		if errors.Is(back, unix.EEXIST) {
+			return true, nil
+		}
+		return false, errors.Join(fmt.Errorf("reopen log %q: %w", path, err), back)
 	}
 	return true, nil
 }

@@ -118,9 +118,10 @@ func (r *reader) close() {
 }
 
 // start opens the log at the place where reading starts. If it is followed and not there yet, it is
-// waited for; r.file is nil if the container ended without a log.
+// waited for, as is one that is being rotated; r.file is nil if the container ended without a log.
 func (r *reader) start(ctx context.Context) error {
-	for over := false; ; {
+	over := false
+	for tries := 0; ; tries++ {
 		f, err := regular.Open(r.path)
 		switch {
 		case err == nil:
@@ -135,12 +136,12 @@ func (r *reader) start(ctx context.Context) error {
 			return err
 		case !errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("open log: %w", err)
-		case r.o.Running == nil:
+		case r.o.Running == nil && (tries == maxTries || !r.hasParts()):
 			return fmt.Errorf("open log: %w: %w", err, errdefs.ErrNotFound)
 		case over:
 			return nil
 		}
-		over = !r.o.Running(ctx)
+		over = r.o.Running != nil && !r.o.Running(ctx)
 		if err := sleep(ctx, followEvery); err != nil {
 			return err
 		}

@@ -185,6 +185,44 @@ func TestFollowOverRotation(t *testing.T) {
 	}
 }
 
+// Parts follow each other as their names say, also if the one that was read is being packed, or was,
+// and the clock was set back.
+func TestFollowOverPackedPart(t *testing.T) {
+	for _, packing := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "0.log")
+		parts := []string{path + ".20260102-030401", path + ".20260102-030402"}
+		write(t, path, "2026-01-02T03:04:05Z stdout F one\n")
+		var out buffer
+		r := &reader{path: path, o: Options{Tail: -1}, out: &out, errOut: &out, held: map[string][]byte{}, atStart: true}
+		defer r.close()
+		if err := errors.Join(r.start(t.Context()), r.drain(t.Context()), os.Rename(path, parts[0]), os.Link(parts[0], path)); err != nil {
+			t.Fatal(err)
+		}
+		packFile(t, parts[0])
+		if packing { // both are there until the first is removed
+			if err := os.Link(path, parts[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		write(t, parts[1], "2026-01-01T00:00:00Z stdout F two\n")
+		write(t, path, "2026-01-01T00:00:01Z stdout F three\n")
+		for range 2 {
+			if _, err := r.advance(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out.String() != "one\ntwo\nthree\n" {
+			t.Errorf("packing %v: %q", packing, out.String())
+		}
+	}
+}
+
 func packFile(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -199,6 +237,22 @@ func packFile(t *testing.T, path string) {
 	_, err = z.Write(data)
 	if err := errors.Join(err, z.Close(), f.Close(), os.Rename(path+".tmp", path+".gz"), os.Remove(path)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A log that is being rotated is not there for a moment.
+func TestReadWhileItIsRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path+".20260102-030401", stamp+"stdout F one\n")
+	write(t, path+".new", stamp+"stdout F two\n")
+	time.AfterFunc(2*followEvery, func() {
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Error(err)
+		}
+	})
+	var out buffer
+	if err := Read(t.Context(), path, Options{Tail: -1}, &out); err != nil || out.String() != "two\n" {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,6 +84,12 @@ func (r *reader) open(own os.FileInfo) (bool, error) {
 	return false, nil // at the next look
 }
 
+// hasParts says whether the log was rotated: then it may be missing for a moment.
+func (r *reader) hasParts() bool {
+	parts, err := filepath.Glob(r.path + ".[0-9]*")
+	return err == nil && len(parts) > 0
+}
+
 // stillNext says whether an open file is the one that follows.
 func (r *reader) stillNext(own os.FileInfo, f *os.File) (bool, error) {
 	opened, err := f.Stat()
@@ -119,12 +126,18 @@ func (r *reader) successor(own os.FileInfo) (string, error) {
 		}
 	}
 	slices.Sort(names)
+	names = slices.CompactFunc(names, func(name, before string) bool { return name == before+".gz" }) // it is being packed
 	after := slices.IndexFunc(names, func(name string) bool {
 		info, err := os.Stat(filepath.Join(dir, name))
 		return err == nil && os.SameFile(own, info)
 	}) + 1
-	if after == 0 { // it was packed or removed: the first that is newer than what was read
-		after = slices.IndexFunc(names, func(name string) bool { return firstTime(filepath.Join(dir, name)).After(r.last) })
+	starts := func(name string) time.Time { return startOf(filepath.Join(dir, name)) }
+	if after == 0 { // it was packed
+		first := firstTime(r.file, r.content != r.file)
+		after = slices.IndexFunc(names, func(name string) bool { return starts(name).Equal(first) }) + 1
+	}
+	if after == 0 { // it was removed: the first that is newer than what was read
+		after = slices.IndexFunc(names, func(name string) bool { return starts(name).After(r.last) })
 	}
 	if after < 0 || after == len(names) {
 		return r.path, nil
@@ -132,18 +145,24 @@ func (r *reader) successor(own os.FileInfo) (string, error) {
 	return filepath.Join(dir, names[after]), nil
 }
 
-// firstTime is the time of a file's first record, zero if the file has none.
-func firstTime(path string) time.Time {
+// startOf is the time of the first record of a file, zero if it has none.
+func startOf(path string) time.Time {
 	f, err := regular.Open(path)
 	if err != nil {
 		return time.Time{}
 	}
 	defer f.Close()
-	var content io.Reader = f
-	if strings.HasSuffix(path, ".gz") {
-		if content, err = gzip.NewReader(f); err != nil {
+	return firstTime(f, strings.HasSuffix(path, ".gz"))
+}
+
+func firstTime(f io.ReaderAt, packed bool) time.Time {
+	var content io.Reader = io.NewSectionReader(f, 0, math.MaxInt64)
+	if packed {
+		unpacked, err := gzip.NewReader(content)
+		if err != nil {
 			return time.Time{}
 		}
+		content = unpacked
 	}
 	text, err := bufio.NewReader(io.LimitReader(content, 64)).ReadString(' ')
 	if err != nil {
