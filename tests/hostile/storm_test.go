@@ -84,8 +84,8 @@ type storm struct {
 	refusals map[string]int // what was said of requests that failed so, without ids
 }
 
-// halfRemoved is a pod, or a container, whose removal did not succeed, or had no answer. Kubelets ask
-// again for it.
+// halfRemoved is a pod, or a container, whose removal did not succeed or had no answer. Kubelets
+// ask again.
 type halfRemoved struct{ pod, container string }
 
 // ask makes one request.

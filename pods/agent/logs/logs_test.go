@@ -142,8 +142,8 @@ func TestRotateLink(t *testing.T) {
 	}
 }
 
-// A rotation that was killed before the container wrote to a new file is ended by the next look, and
-// a new file stays whose making was only not answered.
+// A rotation that was killed before the container wrote to a new file is ended by the next look. A
+// new file stays if only the answer to its making was lost.
 func TestRotateInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "0.log")

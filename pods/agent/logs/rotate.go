@@ -34,7 +34,7 @@ type Limits struct {
 }
 
 // Rotate rotates the log of a running container, if it is larger than it may be. reopen makes the
-// container write to a new file of the same name; it is called, too, for a log that is not there, as
+// container write to a new file of the same name; it is called for a log that is not there too, as
 // after a rotation that was killed. Rotate reports whether it rotated the log.
 //
 // # Errors

@@ -185,7 +185,7 @@ func TestFollowOverRotation(t *testing.T) {
 	}
 }
 
-// Parts follow each other as their names say, also if the one that was read is being packed, or was,
+// Parts follow each other as their names say, also if the one that was read is being packed, or was
 // and the clock was set back.
 func TestFollowOverPackedPart(t *testing.T) {
 	for _, packing := range []bool{true, false} {
