@@ -193,7 +193,7 @@ func TestConfigCommand(t *testing.T) {
 		{[]string{"config", "default"}, 0, defaultTOML, ""},
 		{[]string{"config", "check", good}, 0, good + ": ok\n", ""},
 		{[]string{"config", "check", bad}, 1, "", "sunaba: " + bad + ":2: unknown field \"log.levle\"; the nearest known one is \"log.level\"\n"},
-		{[]string{"config", "check"}, 1, "", "sunaba: config check: want one file\n"},
+		{[]string{"config", "check", good, bad}, 1, "", "sunaba: config check: want one file\n"},
 		{[]string{"version"}, 0, "sunaba " + version.String() + "\n", ""},
 		{[]string{"--version"}, 0, "sunaba version " + version.String() + "\n", ""},
 	} {
@@ -202,6 +202,10 @@ func TestConfigCommand(t *testing.T) {
 		if code != c.code || out.String() != c.out || errOut.String() != c.err {
 			t.Errorf("%v: %d, %q, %q", c.args, code, out.String(), errOut.String())
 		}
+	}
+	var said strings.Builder
+	if run([]string{"sunaba", "config", "check"}, &said, &said); !strings.Contains(said.String(), standardConfig) {
+		t.Errorf("without a file it says %q", said.String())
 	}
 }
 

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,13 +94,13 @@ func configCommand() *cli.Command {
 			},
 			{
 				Name:      "check",
-				Usage:     "say what is wrong with a configuration file",
-				ArgsUsage: "FILE",
+				Usage:     "say what is wrong with a configuration file, without FILE with " + standardConfig,
+				ArgsUsage: "[FILE]",
 				Action: func(_ context.Context, cmd *cli.Command) error {
-					if cmd.NArg() != 1 {
+					if cmd.NArg() > 1 {
 						return errors.New("config check: want one file")
 					}
-					name := cmd.Args().First()
+					name := cmp.Or(cmd.Args().First(), standardConfig)
 					c, err := readConfig(name)
 					if err != nil {
 						return err

@@ -110,7 +110,7 @@ func (e *execution) run(ctx context.Context, dir string, process *specs.Process,
 		return Output{}, err
 	}
 	defer stderr.remove()
-	if err := e.shim.Exec(ctx, client.ExecRequest{
+	if err := e.prepare(ctx, client.ExecRequest{
 		ID: e.id, ExecID: e.execID, Process: process, Stdout: stdio.Loose + stdout.path, Stderr: stdio.Loose + stderr.path,
 	}); err != nil {
 		return Output{}, err
@@ -132,6 +132,14 @@ func (e *execution) run(ctx context.Context, dir string, process *specs.Process,
 	}
 	deadline := time.Now().Add(drainLimit)
 	return Output{Stdout: stdout.drain(deadline), Stderr: stderr.drain(deadline), Code: int32(exit.Code)}, nil
+}
+
+// prepare lets the shim know the command. It does not end with ctx: what the shim then knows would
+// stay there as long as the container.
+func (e *execution) prepare(ctx context.Context, r client.ExecRequest) error {
+	ctx, cancel := sandbox.Aside(ctx)
+	defer cancel()
+	return e.shim.Exec(ctx, r)
 }
 
 var errTimeout = errors.New("timeout")

@@ -60,7 +60,7 @@ func (m *Manager) interact(ctx context.Context, e *execution, dir string, proces
 	defer ses.close()
 	req := client.ExecRequest{ID: e.id, ExecID: e.execID, Process: process, Terminal: s.TTY}
 	req.Stdin, req.Stdout, req.Stderr = ses.names(stdio.Loose)
-	if err := e.shim.Exec(ctx, req); err != nil {
+	if err := e.prepare(ctx, req); err != nil {
 		return 0, err
 	}
 	ses.taken()

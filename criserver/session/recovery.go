@@ -44,12 +44,15 @@ func (m *Manager) removePipes(id, bundle string) {
 	}
 }
 
-// abandon kills a command that only the server that died waited for. Any other is deleted from the
-// shim when it ends.
+// abandon kills a command that only the server that died waited for. Any other is told that its
+// terminal was closed, if it has one, and deleted from the shim when it ends.
 func (m *Manager) abandon(ctx context.Context, e *execution) {
 	if strings.HasPrefix(e.execID, syncPrefix) {
 		e.drop(ctx)
 		return
+	}
+	if st, err := e.shim.State(ctx, e.id, e.execID); err == nil && st.Terminal {
+		e.hangUp(ctx)
 	}
 	go func() {
 		if _, err := e.shim.Wait(m.ctx, e.id, e.execID); err == nil {

@@ -162,7 +162,7 @@ func (c *Client) State(ctx context.Context, id, execID string) (State, error) {
 	if err := c.recall(ctx, "State", &task.StateRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return State{}, err
 	}
-	s := State{PID: int(resp.Pid), Status: Status(strings.ToLower(resp.Status.String()))}
+	s := State{PID: int(resp.Pid), Status: Status(strings.ToLower(resp.Status.String())), Terminal: resp.Terminal}
 	if s.Status == StatusStopped {
 		s.Exit = Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}
 	}

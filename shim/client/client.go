@@ -126,7 +126,8 @@ const (
 
 // State of one process. Exit is meaningful when Status is StatusStopped.
 type State struct {
-	PID    int
-	Status Status
-	Exit   Exit
+	PID      int
+	Status   Status
+	Exit     Exit
+	Terminal bool
 }

@@ -413,6 +413,49 @@ func TestExecOutlivesDaemon(t *testing.T) {
 	c.expectEnd(0, "Completed")
 }
 
+// A command whose terminal has gone with the server is told so by the next one.
+func TestTerminalOfDeadDaemon(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	c := m.run("runc").begin(sh("sleep 1000"))
+	term := openTerminal(t, m.crictl("exec", "-i", "-t", c.id, "sh", "-c", "trap 'echo hung up >/proc/1/fd/1; exit' HUP; echo ready; while :; do usleep 10000; done"), 80, 24)
+	term.shows("ready")
+	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	term.ends()
+	if err := m.StartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.says("hung up")
+}
+
+// Commands whose callers give up while they are prepared or started leave nothing open in the shim.
+func TestExecGivenUp(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	p := m.run("runc")
+	c := p.begin(sh("sleep 1000"))
+	open := func() int { return len(must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.shim())))) }
+	before := open()
+	var group sync.WaitGroup
+	for worker := range 4 {
+		group.Go(func() {
+			for n := range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(4*n+worker)*50*time.Microsecond)
+				if _, err := m.ExecSync(ctx, &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"true"}}); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	if !node.Within(node.Patience, func() bool { return open() == before }) {
+		t.Errorf("the shim had %d files open before, and has %d", before, open())
+	}
+}
+
 func TestPortForward(t *testing.T) {
 	m := start(t)
 	m.pull(world.Greeter)
