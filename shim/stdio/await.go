@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// AwaitAnnotation, with the value "true", has a container's output wait for its first attacher.
+// AwaitAnnotation has a container's output wait for its first attacher if its value is "true".
 const AwaitAnnotation = "io.sunaba.await-attach"
 
 // awaitTime bounds how long output waits for its first attacher.
