@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
@@ -282,10 +283,17 @@ func TestDiskPressure(t *testing.T) {
 		enough = false
 		d.relieve(func() bool { return slices.Equal(w.server.running(), []string{"a#0"}) })
 		d.set(pressure.NodeFS, 5)
-		const message = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Mi, available: 5Mi. Container %s was using %dMi, request is 0, has larger consumption of ephemeral-storage. "
-		w.evicted("b", fmt.Sprintf(message, "b", 3), 11*time.Second)
+		const message = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Mi, available: 5Mi. Container %s was using %s, request is 0, has larger consumption of ephemeral-storage. "
+		folder, err := space.Used(t.Context(), t.TempDir()) // the one of its log
+		if err != nil {
+			t.Fatal(err)
+		}
+		using := func(mebibytes int64) string {
+			return resource.NewQuantity(mebibytes<<20+folder.Bytes, resource.BinarySI).String()
+		}
+		w.evicted("b", fmt.Sprintf(message, "b", using(3)), 11*time.Second)
 		began := time.Now()
-		w.evicted("c", fmt.Sprintf(message, "c", 2), 11*time.Second)
+		w.evicted("c", fmt.Sprintf(message, "c", using(2)), 11*time.Second)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("the second one only after %s", took)
 		}

@@ -50,7 +50,11 @@ func (s *server) ReopenContainerLog(ctx context.Context, r *runtime.ReopenContai
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &runtime.ReopenContainerLogResponse{}, os.WriteFile(s.containers[r.ContainerId].LogPath, nil, 0o640)
+	c := s.containers[r.ContainerId]
+	if c == nil {
+		return nil, fmt.Errorf("container %q: %w", r.ContainerId, errdefs.ErrNotFound)
+	}
+	return &runtime.ReopenContainerLogResponse{}, os.WriteFile(c.LogPath, nil, 0o640)
 }
 
 func (s *server) ExecSync(ctx context.Context, r *runtime.ExecSyncRequest) (*runtime.ExecSyncResponse, error) {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -296,6 +297,12 @@ func (s *server) StartContainer(ctx context.Context, r *runtime.StartContainerRe
 		if other.uid == c.uid && other.Metadata.Name == c.Metadata.Name && other.State == runtime.ContainerState_CONTAINER_RUNNING {
 			s.t.Errorf("two containers %s run: %s and %s", c.Metadata.Name, id, c.Id)
 		}
+	}
+	if err := os.MkdirAll(filepath.Dir(c.LogPath), 0o755); err != nil {
+		return nil, fmt.Errorf("start container %q: make log folder: %w", c.Id, err)
+	}
+	if err := os.WriteFile(c.LogPath, nil, 0o640); err != nil {
+		return nil, fmt.Errorf("start container %q: make log: %w", c.Id, err)
 	}
 	c.State, c.StartedAt = runtime.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
 	s.tell(c.sandbox, c.Id, runtime.ContainerEventType_CONTAINER_STARTED_EVENT)

@@ -263,6 +263,7 @@ func copyFile(t testing.TB, from, to string) {
 type output struct {
 	ours, theirs *os.File
 	done         chan struct{}
+	news         chan struct{} // has something after each write
 	mu           sync.Mutex
 	buffer       bytes.Buffer
 }
@@ -273,7 +274,7 @@ func newOutput(t testing.TB) *output {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &output{ours: r, theirs: w, done: make(chan struct{})}
+	o := &output{ours: r, theirs: w, done: make(chan struct{}), news: make(chan struct{}, 1)}
 	go func() {
 		defer close(o.done)
 		defer r.Close()
@@ -283,6 +284,10 @@ func newOutput(t testing.TB) *output {
 			o.mu.Lock()
 			o.buffer.Write(chunk[:n])
 			o.mu.Unlock()
+			select {
+			case o.news <- struct{}{}:
+			default:
+			}
 			if err != nil {
 				return
 			}
@@ -307,9 +312,13 @@ func (o *output) all() string {
 // await returns when the output contains text.
 func (o *output) await(t testing.TB, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Microsecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if strings.Contains(o.soFar(), text) {
 			return
+		}
+		select {
+		case <-o.news:
+		case <-time.After(10 * time.Millisecond): // another one who waits has had the news
 		}
 	}
 	t.Fatalf("output has no %q: %q", text, o.soFar())
