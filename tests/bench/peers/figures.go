@@ -98,6 +98,9 @@ func better(unit string) bool { return unit == "per second" }
 // tolerance is by how much a ratio may be worse than the one on record.
 const tolerance = 4.0 / 3
 
+// noise is the percentage of a processor that is as good as none: a peer's below it is no measure.
+const noise = 0.1
+
 // compare fails if ours by a peer's is worse than on record.
 func (all figures) compare(file string) error {
 	data, err := os.ReadFile(file)
@@ -115,7 +118,7 @@ func (all figures) compare(file string) error {
 			continue
 		}
 		now, then := all.ratio(f), before.ratio(before[i])
-		if now == 0 || then == 0 {
+		if now == 0 || then == 0 || f.Unit == "%" && f.median() < noise {
 			continue
 		}
 		change := now / then

@@ -54,6 +54,26 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+	for _, c := range []struct {
+		peers float64
+		fails bool
+	}{{0.01, false}, {10, true}} {
+		idle := func(ours float64) figures {
+			var all figures
+			all.note("idle", "%", &subject{title: "sunaba", ours: true, group: "g"}, ours*c.peers, 1)
+			all.note("idle", "%", &subject{title: "other", group: "g"}, c.peers, 1)
+			return all
+		}
+		if data, err = json.Marshal(idle(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := idle(2).compare(file); (err != nil) != c.fails {
+			t.Errorf("twice %v %% of a processor: %v", c.peers, err)
+		}
+	}
 	if err := runOf(1, 1, 1, 1).compare(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that does not exist was compared with")
 	}
