@@ -136,7 +136,7 @@ func (r *reader) start(ctx context.Context) error {
 			return err
 		case !errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("open log: %w", err)
-		case r.o.Running == nil && (tries == maxTries || !r.hasParts()):
+		case r.o.Running == nil && (tries == maxTries || !r.rotated()):
 			return fmt.Errorf("open log: %w: %w", err, errdefs.ErrNotFound)
 		case over:
 			return nil

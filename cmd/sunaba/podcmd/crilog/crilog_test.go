@@ -242,7 +242,11 @@ func packFile(t *testing.T, path string) {
 
 // A log that is being rotated is not there for a moment.
 func TestReadWhileItIsRotated(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "0.log")
+	dir := filepath.Join(t.TempDir(), "logs [1]")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "0.log")
 	write(t, path+".20260102-030401", stamp+"stdout F one\n")
 	write(t, path+".new", stamp+"stdout F two\n")
 	time.AfterFunc(2*followEvery, func() {

@@ -84,9 +84,26 @@ func (r *reader) open(own os.FileInfo) (bool, error) {
 	return false, nil // at the next look
 }
 
-// hasParts says whether the log was rotated: then it may be missing for a moment.
-func (r *reader) hasParts() bool {
-	parts, err := filepath.Glob(r.path + ".[0-9]*")
+// parts are the names of the files that the log became by rotation, the oldest first.
+func (r *reader) parts() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(r.path))
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	part := regexp.MustCompile(`^` + regexp.QuoteMeta(filepath.Base(r.path)) + `\.[0-9]{8}-[0-9]{6}(-[0-9]+)?(\.gz)?$`)
+	var names []string
+	for _, e := range entries {
+		if part.MatchString(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return slices.CompactFunc(names, func(name, before string) bool { return name == before+".gz" }), nil // it is being packed
+}
+
+// rotated says whether the log was rotated: then it may be missing for a moment.
+func (r *reader) rotated() bool {
+	parts, err := r.parts()
 	return err == nil && len(parts) > 0
 }
 
@@ -113,20 +130,11 @@ func (r *reader) stillNext(own os.FileInfo, f *os.File) (bool, error) {
 // successor is the path of the file that was written after one: the next of the rotated ones, whose
 // names sort by time, or the log itself.
 func (r *reader) successor(own os.FileInfo) (string, error) {
-	dir := filepath.Dir(r.path)
-	entries, err := os.ReadDir(dir)
+	names, err := r.parts()
 	if err != nil {
-		return "", fmt.Errorf("read log: %w", err)
+		return "", err
 	}
-	rotated := regexp.MustCompile(`^` + regexp.QuoteMeta(filepath.Base(r.path)) + `\.[0-9]{8}-[0-9]{6}(-[0-9]+)?(\.gz)?$`)
-	var names []string
-	for _, e := range entries {
-		if rotated.MatchString(e.Name()) {
-			names = append(names, e.Name())
-		}
-	}
-	slices.Sort(names)
-	names = slices.CompactFunc(names, func(name, before string) bool { return name == before+".gz" }) // it is being packed
+	dir := filepath.Dir(r.path)
 	after := slices.IndexFunc(names, func(name string) bool {
 		info, err := os.Stat(filepath.Join(dir, name))
 		return err == nil && os.SameFile(own, info)
