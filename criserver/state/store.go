@@ -27,7 +27,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -330,75 +329,6 @@ func (s *Store[R]) Settle() error {
 	s.dropped = slices.Clone(s.dropped[len(now):])
 	s.mu.Unlock()
 	return nil
-}
-
-// IDs returns the ids of all records, sorted.
-func (s *Store[R]) IDs() []string {
-	s.mu.RLock()
-	ids := make([]string, 0, len(s.entries))
-	for id := range s.entries {
-		ids = append(ids, id)
-	}
-	s.mu.RUnlock()
-	sort.Strings(ids)
-	return ids
-}
-
-// List returns all records in the order of their ids.
-func (s *Store[R]) List() []R { return s.Select(func(*R) bool { return true }) }
-
-// Select returns the records that keep says true for, in the order of their ids. keep does not call
-// the store.
-func (s *Store[R]) Select(keep func(*R) bool) []R {
-	var recs []R
-	type place struct {
-		id string
-		at int // in recs
-	}
-	var order []place
-	s.mu.RLock()
-	for id, e := range s.entries {
-		e.mu.RLock()
-		if !e.deleted && keep(&e.rec) {
-			order = append(order, place{id, len(recs)})
-			recs = append(recs, e.rec)
-		}
-		e.mu.RUnlock()
-	}
-	s.mu.RUnlock()
-	slices.SortFunc(order, func(a, b place) int { return strings.Compare(a.id, b.id) })
-	sorted := make([]R, len(recs))
-	for i, p := range order {
-		sorted[i] = recs[p.at]
-	}
-	return sorted
-}
-
-// Resolve returns the full id for an id or an unambiguous prefix of one.
-//
-// # Errors
-//
-// ErrNotFound if none matches, ErrInvalidArgument if several do.
-func (s *Store[R]) Resolve(prefix string) (string, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if _, ok := s.entries[prefix]; ok {
-		return prefix, nil
-	}
-	found := ""
-	for id := range s.entries {
-		if prefix == "" || !strings.HasPrefix(id, prefix) {
-			continue
-		}
-		if found != "" {
-			return "", fmt.Errorf("id %q is the prefix of several: %w", prefix, errdefs.ErrInvalidArgument)
-		}
-		found = id
-	}
-	if found == "" {
-		return "", fmt.Errorf("id %q: %w", prefix, errdefs.ErrNotFound)
-	}
-	return found, nil
 }
 
 func (s *Store[R]) entry(id string) (*entry[R], error) {
