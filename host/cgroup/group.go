@@ -189,6 +189,14 @@ func (g *Group) Remove() error {
 	return err
 }
 
+// RemoveEmpty removes the group as Remove does, unless processes are in it.
+func (g *Group) RemoveEmpty() error {
+	if pids, err := g.Pids(); err != nil || len(pids) > 0 {
+		return err
+	}
+	return g.Remove()
+}
+
 func remove(g *Group) error {
 	var failed error
 	for _, dir := range g.Dirs() {

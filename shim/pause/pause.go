@@ -257,10 +257,7 @@ func (c *container) Delete(ctx context.Context) error {
 	if c.group == nil {
 		return nil
 	}
-	if pids, err := c.group.Pids(); err != nil || len(pids) > 0 {
-		return err
-	}
-	return c.group.Remove()
+	return c.group.RemoveEmpty()
 }
 
 func (c *container) Pid() int { return c.child.Pid }

@@ -128,10 +128,7 @@ func (c *container) removeGroup() error {
 	if err != nil {
 		return err
 	}
-	if pids, err := group.Pids(); err != nil || len(pids) > 0 {
-		return err
-	}
-	return group.Remove()
+	return group.RemoveEmpty()
 }
 
 // endRest ends what has outlived the init process, which it can without a PID namespace of its own.
