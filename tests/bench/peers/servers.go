@@ -140,7 +140,7 @@ func (b *bench) start(ctx context.Context, registry *oci.Registry) (servers []*p
 			return servers, err
 		}
 	}
-	busybox, guest, err := b.images(ctx, registry, servers)
+	busybox, guest, err := b.images(ctx, registry, servers, third)
 	if err != nil {
 		return servers, err
 	}
@@ -219,11 +219,8 @@ func pauseImage(ctx context.Context, registry *oci.Registry) (string, error) {
 	return registry.Push(ctx, "pause:3.9", image)
 }
 
-// crioServer is the place of CRI-O among the servers.
-const crioServer = 2
-
-// images pushes what runs in the pods and has every server pull it.
-func (b *bench) images(ctx context.Context, registry *oci.Registry, servers []*peer) (busybox, guest string, err error) {
+// images pushes what runs in the pods and has every server pull it, but for the guest and crio.
+func (b *bench) images(ctx context.Context, registry *oci.Registry, servers []*peer, crio *peer) (busybox, guest string, err error) {
 	linux, err := oci.Busybox(oci.Host(), v1.Config{})
 	if err != nil {
 		return "", "", err
@@ -240,8 +237,8 @@ func (b *bench) images(ctx context.Context, registry *oci.Registry, servers []*p
 		if *i.to, err = registry.Push(ctx, i.path, i.image); err != nil {
 			return "", "", err
 		}
-		for n, p := range servers {
-			if i.to == &guest && n == crioServer {
+		for _, p := range servers {
+			if i.to == &guest && p == crio {
 				continue // it has no handler for guests
 			}
 			if _, err := p.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: *i.to}}); err != nil {
