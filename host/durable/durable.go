@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -115,9 +116,10 @@ func Unfinished(name string) bool {
 	return strings.HasPrefix(name, ".") && strings.Contains(name, unfinished)
 }
 
-// Sweep deletes the Files in a folder that were never committed. No other process may write there
-// meanwhile. A missing folder is no error.
-func Sweep(dir string) error {
+// Sweep deletes the Files in a folder that were never committed, of those that were to replace the
+// named files, or without names of all. Nobody may write these files meanwhile. A missing folder is
+// no error.
+func Sweep(dir string, names ...string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -127,7 +129,9 @@ func Sweep(dir string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if !Unfinished(e.Name()) {
+		name, _, found := strings.Cut(e.Name(), unfinished)
+		name, dotted := strings.CutPrefix(name, ".")
+		if !found || !dotted || len(names) > 0 && !slices.Contains(names, name) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -198,9 +198,10 @@ func ForgetExit(dir string) error {
 	return nil
 }
 
-// Forget removes the shim's own files, also half-written ones, but not how the container ended.
+// Forget removes the shim's own files, also half-written ones, but not how the container ended, nor
+// what the shim's client may be writing beside them.
 func Forget(dir string) error {
-	errs := []error{durable.Sweep(dir)}
+	errs := []error{durable.Sweep(dir, TaskName, PidName, ExitName)}
 	for _, name := range []string{TaskName, PidName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)

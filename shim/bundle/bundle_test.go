@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/tests/disk"
 )
@@ -52,6 +53,29 @@ func TestRecords(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != ExitName {
 		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+// The server changes a container's limits in its specification while the shim forgets a start of it
+// that was given up.
+func TestForgetLeavesWhatTheServerWrites(t *testing.T) {
+	dir := t.TempDir()
+	theirs, err := durable.Create(filepath.Join(dir, ConfigName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := durable.Create(filepath.Join(dir, TaskName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Forget(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(ours.Name()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a half-written task: %v, want it removed", err)
+	}
+	if err := theirs.Commit(); err != nil {
+		t.Error(err)
 	}
 }
 
