@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,9 +40,9 @@ func (d *Image) Repair() error {
 // called. What is open for writing is still written.
 func Cover(t *testing.T, dir string) (writable func()) {
 	t.Helper()
-	err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, "")
-	if err == nil {
-		err = unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	err := cover(dir)
+	for since := time.Now(); err == unix.EBUSY && time.Since(since) < time.Minute; err = cover(dir) {
+		time.Sleep(time.Millisecond)
 	}
 	if err != nil {
 		t.Fatalf("make %q read-only: %v", dir, err)
@@ -51,4 +52,17 @@ func Cover(t *testing.T, dir string) (writable func()) {
 			t.Errorf("make %q writable: %v", dir, err)
 		}
 	}
+}
+
+// cover is Cover once. It is EBUSY if a file was opened for writing between the two mounts.
+func cover(dir string) error {
+	err := unix.Mount(dir, dir, "", unix.MS_BIND|unix.MS_REC, "")
+	if err != nil {
+		return err
+	}
+	err = unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	if err != nil {
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+	}
+	return err
 }
