@@ -30,16 +30,34 @@ func records(t *testing.T) *Manager {
 
 func (m *Manager) put(t *testing.T, id string, phase state.Phase) *Container {
 	t.Helper()
-	err := m.records.Create(id, state.Container{
+	rec := state.Container{
 		ID: id, SandboxID: "s", Phase: phase,
-		Config: state.ContainerConfig{Value: &runtime.ContainerConfig{Metadata: &runtime.ContainerMetadata{Name: id}}},
-	})
+		Config: state.ContainerConfig{Value: &runtime.ContainerConfig{Metadata: &runtime.ContainerMetadata{Name: "name of " + id}}},
+	}
+	if err := m.records.Create(id, rec); err != nil {
+		t.Fatal(err)
+	}
+	c := newContainer(m.records, rec, m.o.Logger)
+	m.add(c)
+	return c
+}
+
+// A removal that comes while another one ends finds no record, but the other removal.
+func TestRefusalDuringARemovalHasTheName(t *testing.T) {
+	m := records(t)
+	c := m.put(t, "c", state.Exited)
+	_, end, err := c.claim("remove", state.Exited)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newContainer(m.records, id, "s", m.o.Logger)
-	m.add(c)
-	return c
+	defer end()
+	if err := m.records.Drop("c"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = c.claim("remove", state.Exited)
+	if want := `remove container "name of c": a request to remove it is in progress: failed precondition`; err == nil || err.Error() != want {
+		t.Errorf("refused with %v, want %s", err, want)
+	}
 }
 
 func TestOnlyDrawnMovesAreMade(t *testing.T) {

@@ -76,7 +76,7 @@ func (m *Manager) Draft(ctx context.Context, r Request, img images.Image) (_ *Dr
 	if err := m.records.Create(rec.ID, rec); err != nil {
 		return nil, fmt.Errorf("record intent: %w", err)
 	}
-	c := newContainer(m.records, rec.ID, rec.SandboxID, m.o.Logger)
+	c := newContainer(m.records, rec, m.o.Logger)
 	m.add(c)
 	d := &Draft{manager: m, container: c, rec: rec, release: release}
 	err = m.maker.Build(ctx, build.Request{

@@ -16,6 +16,7 @@ import (
 // Container is the living side of a container.
 type Container struct {
 	ID, SandboxID string
+	name          string // for errors, also of one that has just been removed
 
 	records *state.Store[state.Container]
 	log     *slog.Logger
@@ -31,10 +32,10 @@ type Container struct {
 	unwanting sync.Once
 }
 
-func newContainer(records *state.Store[state.Container], id, sandboxID string, log *slog.Logger) *Container {
+func newContainer(records *state.Store[state.Container], rec state.Container, log *slog.Logger) *Container {
 	c := &Container{
-		ID: id, SandboxID: sandboxID, records: records, log: log.With("container", id), ended: make(chan struct{}),
-		work: make(chan struct{}, 1), signal: make(chan struct{}, 1), unwanted: make(chan struct{}),
+		ID: rec.ID, SandboxID: rec.SandboxID, name: rec.Name(), records: records, log: log.With("container", rec.ID),
+		ended: make(chan struct{}), work: make(chan struct{}, 1), signal: make(chan struct{}, 1), unwanted: make(chan struct{}),
 	}
 	c.work <- struct{}{}
 	c.signal <- struct{}{}
@@ -87,7 +88,7 @@ func (c *Container) claim(doing string, in ...state.Phase) (rec state.Container,
 	select {
 	case <-c.work:
 	default:
-		return rec, nil, fmt.Errorf("%s container %q: a request to %s it is in progress: %w", doing, c.name(), c.does(), errdefs.ErrFailedPrecondition)
+		return rec, nil, fmt.Errorf("%s container %q: a request to %s it is in progress: %w", doing, c.name, c.does(), errdefs.ErrFailedPrecondition)
 	}
 	return c.claimed(doing, in)
 }
@@ -98,7 +99,7 @@ func (c *Container) wait(ctx context.Context, doing string, in ...state.Phase) (
 	case <-c.work:
 		return c.claimed(doing, in)
 	case <-ctx.Done():
-		return rec, nil, fmt.Errorf("%s container %q: wait for another request to finish: %w", doing, c.name(), ctx.Err())
+		return rec, nil, fmt.Errorf("%s container %q: wait for another request to finish: %w", doing, c.name, ctx.Err())
 	}
 }
 
@@ -115,15 +116,6 @@ func (c *Container) claimed(doing string, in []state.Phase) (rec state.Container
 		return rec, nil, err
 	}
 	return rec, end, nil
-}
-
-// name is what people call the container, for errors.
-func (c *Container) name() string {
-	rec, err := c.records.Get(c.ID)
-	if err != nil {
-		return c.ID
-	}
-	return rec.Name()
 }
 
 func (c *Container) does() string {

@@ -108,7 +108,7 @@ func New(o Options) (*Manager, error) {
 		watcher: watcher{ctx: ctx}, cancel: cancel,
 	}
 	for _, rec := range records.List() {
-		m.add(newContainer(records, rec.ID, rec.SandboxID, o.Logger))
+		m.add(newContainer(records, rec, o.Logger))
 		o.Labels.Keep(rec.ProcessLabel)
 		if rec.Phase == state.Creating {
 			continue // removed by Adopt

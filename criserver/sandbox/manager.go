@@ -100,7 +100,7 @@ func New(o Options) (*Manager, error) {
 	}
 	m := &Manager{o: o, records: records, names: state.NewNames(), shims: all, turns: make(chan struct{}, recoverAtOnce), boxes: map[string]*Sandbox{}}
 	for _, rec := range records.List() {
-		m.boxes[rec.ID] = newSandbox(m, rec.ID)
+		m.boxes[rec.ID] = newSandbox(m, rec)
 		o.Labels.Keep(rec.ProcessLabel)
 		if rec.Unfinished() {
 			continue // torn down by Recover

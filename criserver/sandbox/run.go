@@ -152,7 +152,7 @@ func (m *Manager) make(ctx context.Context, rec state.Sandbox) error {
 	if rec.ProcessLabel, err = m.o.Labels.Pod(rec.Config.Value.GetLinux().GetSecurityContext().GetSelinuxOptions()); err != nil {
 		return err
 	}
-	s := newSandbox(m, rec.ID)
+	s := newSandbox(m, rec)
 	s.record.first = rec
 	m.add(s)
 	lasting, err := do(ctx, s.log, s.lasting())

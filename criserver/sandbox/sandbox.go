@@ -21,6 +21,7 @@ import (
 type Sandbox struct {
 	Folders
 
+	name    string // for errors, also of one that has just been removed
 	manager *Manager
 	log     *slog.Logger
 	record  *record
@@ -32,10 +33,11 @@ type Sandbox struct {
 	ending  chan struct{} // holds one token; who takes it may stop or remove the sandbox
 }
 
-func newSandbox(m *Manager, id string) *Sandbox {
+func newSandbox(m *Manager, rec state.Sandbox) *Sandbox {
+	id := rec.ID
 	s := &Sandbox{
 		Folders: Folders{ID: id, Dir: filepath.Join(m.o.State, id), files: filepath.Join(m.o.Files, id)},
-		manager: m, log: m.o.Logger.With("sandbox", id),
+		name:    rec.Name(), manager: m, log: m.o.Logger.With("sandbox", id),
 		record: &record{id: id, store: m.records}, shim: newShimHold(m.shims), pause: &pause{id: id},
 		ending: make(chan struct{}, 1),
 	}
@@ -51,7 +53,7 @@ func newSandbox(m *Manager, id string) *Sandbox {
 // ErrFailedPrecondition if it is not ready.
 func (s *Sandbox) Use() (shim *client.Client, release func(), err error) {
 	if shim = s.Shim(); shim == nil || !s.gate.enter() {
-		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.name(), errdefs.ErrFailedPrecondition)
+		return nil, nil, fmt.Errorf("sandbox %q is not ready: %w", s.name, errdefs.ErrFailedPrecondition)
 	}
 	return shim, sync.OnceFunc(s.gate.leave), nil
 }
@@ -90,22 +92,13 @@ func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 	return ns
 }
 
-// name is what people call the sandbox, for errors.
-func (s *Sandbox) name() string {
-	rec, err := s.record.get()
-	if err != nil {
-		return s.ID
-	}
-	return rec.Name()
-}
-
 // lock takes the right to end the sandbox.
 func (s *Sandbox) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case <-s.ending:
 		return func() { s.ending <- struct{}{} }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.name(), ctx.Err())
+		return nil, fmt.Errorf("wait for another end of sandbox %q: %w", s.name, ctx.Err())
 	}
 }
 

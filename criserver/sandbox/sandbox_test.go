@@ -427,12 +427,13 @@ func TestCrashBetweenSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newSandbox(m, id)
-		s.record.first = state.Sandbox{
+		rec := state.Sandbox{
 			ID: id, Phase: state.Creating, BootID: "boot1", Config: state.PodConfig{Value: pod("a", 0)},
 			HandlerName: "runc", HandlerType: "oci", CgroupParent: parent, CgroupOwned: owned, Network: state.Network{Up: true},
 			Restoring: n > steps,
 		}
+		s := newSandbox(m, rec)
+		s.record.first = rec
 		m.add(s)
 		if _, err := do(t.Context(), w.o.Logger, s.lasting()); err != nil {
 			t.Fatal(err)
