@@ -190,6 +190,8 @@ func (f *failure) Unwrap() error {
 		return errdefs.ErrInvalidArgument
 	case link.Precondition:
 		return errdefs.ErrFailedPrecondition
+	case link.Full:
+		return unix.ENOSPC
 	default:
 		return errdefs.ErrInternal
 	}

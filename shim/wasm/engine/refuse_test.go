@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
+	"github.com/sunaba-project/sunaba/tests/disk"
 )
 
 func TestCreateRefuses(t *testing.T) {
@@ -72,6 +73,48 @@ func TestCreateRefuses(t *testing.T) {
 			b.release()
 			if err == nil || !strings.Contains(err.Error(), c.want) || c.kind != nil && !errors.Is(err, c.kind) {
 				t.Errorf("got %v, want %v with %q", err, c.kind, c.want)
+			}
+			b.checkGone(0)
+		})
+	}
+}
+
+// A mount point cannot be made where the disk takes nothing.
+func TestCreateOnARefusingDisk(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		refuse func(root string) (undo func())
+		kind   error
+	}{
+		{"read-only", func(root string) func() { return disk.Cover(t, root) }, errdefs.ErrFailedPrecondition},
+		{"full", func(root string) func() {
+			app, err := os.ReadFile(filepath.Join(root, "app.wasm"))
+			if err == nil {
+				err = unix.Mount("tmpfs", root, "tmpfs", 0, "nr_inodes=2")
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(root, "app.wasm"), app, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
+					t.Error(err)
+				}
+			}
+		}, unix.ENOSPC},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, "probe")
+			b.bundle.Spec.Mounts = []specs.Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/x"}}
+			undo := c.refuse(b.bundle.Rootfs)
+			b.pipes(false)
+			_, err := b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+			b.release()
+			undo()
+			if !errors.Is(err, c.kind) {
+				t.Errorf("got %v, want %v", err, c.kind)
 			}
 			b.checkGone(0)
 		})

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
@@ -148,8 +149,13 @@ func faultf(class link.Class, format string, args ...any) error {
 func (p *process) fail(err error) int {
 	m := link.Message{Kind: link.Error, Class: link.Internal, Text: link.Shorten(err.Error())}
 	var f *fault
-	if errors.As(err, &f) {
+	switch {
+	case errors.As(err, &f):
 		m.Class = f.class
+	case durable.Full(err):
+		m.Class = link.Full
+	case durable.ReadOnly(err):
+		m.Class = link.Precondition
 	}
 	code := exitFailed
 	if p.config.Further {

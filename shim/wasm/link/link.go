@@ -57,6 +57,7 @@ type Class string
 const (
 	Invalid      Class = "invalid"
 	Precondition Class = "precondition"
+	Full         Class = "full" // a disk has no space left
 	Internal     Class = "internal"
 	Stale        Class = "stale" // the compiled entry does not fit this engine and is to be made again
 )
