@@ -172,6 +172,22 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
+// SO4: who joins a pull ahead tells the time since it was asked for, which is never less than its own.
+func TestJoinedPrefetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{here: map[string]bool{}, took: 1200 * time.Millisecond}
+		a := newAsker(manager(s, Options{}), "1")
+		go a.m.Prefetch(t.Context(), Request{Pod: a.pod, Image: "a", Tell: func(string, string, string) {}})
+		time.Sleep(400 * time.Millisecond)
+		if err := a.ask(t.Context(), "a", corev1.PullIfNotPresent); err != nil || len(s.pulls) != 1 {
+			t.Fatalf("%+v after %q", err, s.pulls)
+		}
+		if !a.heard(`Normal Pulled: Successfully pulled image "a" in 1.2s (1.2s including waiting). Image size: 5 bytes.`) {
+			t.Errorf("told %q", a.told)
+		}
+	})
+}
+
 // SO4: a pull ahead that fails begins the pause, and is told of once.
 func TestFailedPrefetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

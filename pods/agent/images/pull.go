@@ -16,6 +16,7 @@ import (
 // can be joined until all who waited for it have left: by then its pauses stand.
 type flight struct {
 	key    string
+	began  time.Time
 	cancel context.CancelFunc
 	// Below Manager.mu: how many wait, whether a second one came, and for whom the failure started
 	// a pause.
@@ -35,7 +36,6 @@ func (m *Manager) pull(ctx context.Context, r Request) (*flight, *runtime.Image,
 	if err := m.backOff(r); err != nil {
 		return nil, nil, err
 	}
-	began := m.o.Now()
 	r.Tell(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	f, err := m.join(ctx, r, m.credentials(r))
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *Manager) pull(ctx context.Context, r Request) (*flight, *runtime.Image,
 	if err != nil {
 		return f, nil, err
 	}
-	r.Tell(corev1.EventTypeNormal, "Pulled", pulledText(r, f, m.o.Now().Sub(began), got))
+	r.Tell(corev1.EventTypeNormal, "Pulled", m.pulledText(r, f, got))
 	return f, got, nil
 }
 
@@ -88,13 +88,13 @@ func (m *Manager) Prefetch(ctx context.Context, r Request) {
 		return
 	}
 	if got, err := m.status(ctx, r, f.id); err == nil && got != nil {
-		r.Tell(corev1.EventTypeNormal, "Pulled", pulledText(r, f, f.took, got))
+		r.Tell(corev1.EventTypeNormal, "Pulled", m.pulledText(r, f, got))
 	}
 }
 
-func pulledText(r Request, f *flight, waited time.Duration, got *runtime.Image) string {
+func (m *Manager) pulledText(r Request, f *flight, got *runtime.Image) string {
 	return fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-		r.Image, f.took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), got.GetSize())
+		r.Image, f.took.Truncate(time.Millisecond), m.o.Now().Sub(f.began).Truncate(time.Millisecond), got.GetSize())
 }
 
 // join joins the flight of an image, or starts it. The caller leaves it.
@@ -115,7 +115,7 @@ func (m *Manager) join(ctx context.Context, r Request, auths []*runtime.AuthConf
 	f := m.flights[key]
 	if f == nil {
 		fctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &flight{key: key, cancel: cancel, paused: map[pauseKey]bool{}, done: make(chan struct{})}
+		f = &flight{key: key, began: m.o.Now(), cancel: cancel, paused: map[pauseKey]bool{}, done: make(chan struct{})}
 		m.flights[key] = f
 		go m.fly(fctx, f, r, auths)
 	}
