@@ -84,8 +84,18 @@ func deleteAll(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 		return deleteManifests(ctx, cmd, c, g)
 	}
 	found, errs := doomed(ctx, cmd, c)
+	// A claim is in use until its pods are gone.
+	claim := func(o object) bool { return o.Kind == manifest.KindClaim }
+	errs = append(errs, deleteEach(ctx, cmd, c, g, slices.DeleteFunc(slices.Clone(found), claim)))
+	claims := slices.DeleteFunc(found, func(o object) bool { return !claim(o) })
+	return errors.Join(append(errs, deleteEach(ctx, cmd, c, g, claims))...)
+}
+
+// deleteEach orders deletions and, with --wait, waits for them.
+func deleteEach(ctx context.Context, cmd *cli.Command, c *api.Client, g *int64, all []object) error {
 	var ordered []object
-	for _, o := range found {
+	var errs []error
+	for _, o := range all {
 		err := c.Delete(ctx, api.DeleteRequest{
 			Key: manifest.Key{Kind: o.Kind, Namespace: o.namespace, Name: o.Name}, UID: types.UID(o.uid), GraceSeconds: g,
 		})

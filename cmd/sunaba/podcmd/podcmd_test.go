@@ -49,10 +49,14 @@ func (a *agent) Pods() []*corev1.Pod {
 	defer a.mu.Unlock()
 	return slices.Clone(a.pods)
 }
-func (a *agent) Next(types.UID) api.Next             { return api.Next{Text: "its readiness probe"} }
-func (a *agent) Events() []*corev1.Event             { return a.events }
-func (a *agent) Objects(kind string) []metav1.Object { return a.objects[kind] }
-func (a *agent) Manifests() []api.Manifest           { return a.files }
+func (a *agent) Next(types.UID) api.Next { return api.Next{Text: "its readiness probe"} }
+func (a *agent) Events() []*corev1.Event { return a.events }
+func (a *agent) Objects(kind string) []metav1.Object {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.objects[kind]
+}
+func (a *agent) Manifests() []api.Manifest { return a.files }
 func (a *agent) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, error) {
 	a.applied = append(a.applied, r)
 	return api.ApplyResult{Applied: []api.Applied{
@@ -62,6 +66,11 @@ func (a *agent) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, e
 func (a *agent) Delete(_ context.Context, r api.DeleteRequest) error {
 	a.mu.Lock()
 	a.deleted = append(a.deleted, r)
+	if r.Kind == manifest.KindClaim && len(a.pods) > 0 {
+		a.fails = errors.New("a pod uses it")
+	} else if r.Kind == manifest.KindClaim {
+		a.objects = nil
+	}
 	pods := slices.DeleteFunc(slices.Clone(a.pods), func(p *corev1.Pod) bool { return p.UID == r.UID || r.Manifests })
 	a.mu.Unlock()
 	if a.fails == nil {
@@ -435,6 +444,17 @@ func TestDeleteManifests(t *testing.T) {
 	r := n.agent.deleted
 	if len(r) != 1 || !r[0].Manifests || r[0].Key != (manifest.Key{}) || *r[0].GraceSeconds != 1 || len(n.agent.Pods()) != 0 {
 		t.Errorf("asked %+v, and %d pods are left", r, len(n.agent.Pods()))
+	}
+}
+
+// What a file has is deleted as a whole: a claim after the pods that use it, wherever it stands.
+func TestDeletePodsBeforeClaims(t *testing.T) {
+	n := newNode(t)
+	n.agent.set(pod("web", "u2", corev1.ConditionTrue))
+	n.agent.objects[manifest.KindClaim] = []metav1.Object{&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", UID: "u5"}}}
+	out, _, err := n.run(t.Context(), "kind: PersistentVolumeClaim\nmetadata: {name: data}\n---\nkind: Pod\nmetadata: {name: web}\n", "delete", "-f", "-")
+	if want := "pod \"web\" deleted from default namespace\npersistentvolumeclaim \"data\" deleted from default namespace\n"; err != nil || out != want {
+		t.Errorf("%v, %q", err, out)
 	}
 }
 
