@@ -414,6 +414,12 @@ func TestRestartOnChange(t *testing.T) {
 		if w.files.refreshed != refreshed+1 {
 			t.Errorf("volumes were refreshed %d times, want 1", w.files.refreshed-refreshed)
 		}
+		// An annotation that comes later restarts nothing by itself.
+		w.wishes.set(t, strings.ReplaceAll(configured, "info", "error"))
+		w.settle(time.Minute)
+		w.runs("app#2", "other#0")
+		w.wishes.set(t, configured)
+		w.runs("app#3", "other#0")
 		w.stop()
 	})
 }

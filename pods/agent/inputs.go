@@ -51,12 +51,8 @@ func (l *refresher) refresh(changed map[string]bool) {
 	}
 }
 
-// noteInputs records the objects that a pod with the annotation is started with.
+// noteInputs records the objects that a pod is started with. It may get the annotation later.
 func (l *refresher) noteInputs(p *pod) {
-	p.rec.Inputs = nil
-	if p.rec.Pod.Annotations[restartOnChange] != "true" {
-		return
-	}
 	p.rec.Inputs = map[string]string{}
 	for key := range inputs.Of(p.rec.Pod) {
 		if hash := l.hashes[key]; hash != "" {
@@ -68,7 +64,7 @@ func (l *refresher) noteInputs(p *pod) {
 // restartUsers restarts the containers of a pod with the annotation that use an object which
 // differs from the one that they were started with. An object that is gone restarts nothing.
 func (l *refresher) restartUsers(p *pod, uses map[string][]string) {
-	if p.rec.Pod.Annotations[restartOnChange] != "true" || p.rec.Pending != nil || p.rec.Final != nil || p.rec.Deletion != nil {
+	if p.rec.Pending != nil || p.rec.Final != nil || p.rec.Deletion != nil {
 		return
 	}
 	var names []string
@@ -77,8 +73,12 @@ func (l *refresher) restartUsers(p *pod, uses map[string][]string) {
 			names = append(names, containers...)
 		}
 	}
+	noted := p.rec.Inputs
 	l.noteInputs(p)
-	p.must = true
+	p.must = p.must || !maps.Equal(noted, p.rec.Inputs)
+	if p.rec.Pod.Annotations[restartOnChange] != "true" {
+		return
+	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		// Init containers run again with the pod; they are not restarted alone.

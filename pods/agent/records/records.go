@@ -47,8 +47,8 @@ type Record struct {
 	// Manifest is the object as it stands in its source, in the version that is in force: what an
 	// edit is compared with. Pod has the effects of admission too.
 	Manifest *corev1.Pod `json:"manifest"`
-	// Inputs are the hashes of the ConfigMaps and Secrets that the pod uses, by key, if it is to be
-	// restarted when they change.
+	// Inputs are the hashes of the ConfigMaps and Secrets that the pod uses, by key, as they were
+	// last seen.
 	Inputs map[string]string `json:"inputs,omitempty"`
 	// Evicted is the last eviction of the pod, or of the one in whose place it is.
 	Evicted *pressure.Eviction `json:"evicted,omitempty"`
