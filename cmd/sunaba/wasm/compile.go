@@ -69,8 +69,8 @@ func (n Node) Inspect(ctx context.Context, m *Module, sectionsOnly bool) (inspec
 }
 
 // ensure compiles a module into the node's cache, and says so while it takes long.
-func (n Node) ensure(ctx context.Context, m *Module) (compile.Entry, error) {
-	defer tellCompiling(n.Notes, m.Source.Name, int64(len(m.Bytes)), tellTimes())()
+func (n Node) ensure(ctx context.Context, m *Module) (_ compile.Entry, err error) {
+	defer tellCompiling(n.Notes, m.Source.Name, int64(len(m.Bytes)), tellTimes())(&err)
 	return compile.Ensure(ctx, compile.Options{CacheDir: n.Cache, Self: n.Shim, Skip: compile.Without(n.OptimizeGo)}, m.Path, m.Digest)
 }
 

@@ -95,7 +95,7 @@ func (n Node) Run(ctx context.Context, o RunOptions) (code int, err error) {
 }
 
 // create makes the container, and says so while it takes long.
-func (n Node) create(ctx context.Context, e *engine.Engine, b *shim.Bundle, o RunOptions) (shim.Container, error) {
+func (n Node) create(ctx context.Context, e *engine.Engine, b *shim.Bundle, o RunOptions) (_ shim.Container, err error) {
 	var size int64
 	file, err := regular.Open(o.File)
 	if err == nil { // otherwise the engine says what is wrong with it
@@ -107,7 +107,7 @@ func (n Node) create(ctx context.Context, e *engine.Engine, b *shim.Bundle, o Ru
 			b.Facts.Module = annotation.Module{Path: fmt.Sprintf("/proc/self/fd/%d", file.Fd()), Digest: digest.String()}
 		}
 	}
-	defer tellCompiling(o.Notes, o.Name, size, tellTimes())()
+	defer tellCompiling(o.Notes, o.Name, size, tellTimes())(&err)
 	return e.Create(ctx, b, shim.IO{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}, shim.Options{})
 }
 

@@ -23,12 +23,13 @@ func tellTimes() times {
 }
 
 // tellCompiling tells that a module is compiled, its size and for how long already, until done is
-// called. What is compiled at once is not told.
-func tellCompiling(w io.Writer, name string, size int64, t times) (done func()) {
+// called, with what the caller returns: an error is the caller's to tell. What is compiled at once
+// is not told.
+func tellCompiling(w io.Writer, name string, size int64, t times) (done func(*error)) {
 	if w == nil {
-		return func() {}
+		return func(*error) {}
 	}
-	started, stop := time.Now(), make(chan struct{})
+	started, stop := time.Now(), make(chan error)
 	what := fmt.Sprintf("%s (%s)", clean(name), units.Bytes(size))
 	start, end, every := "", "\n", t.plain
 	if show.IsTerminal(w) {
@@ -43,16 +44,18 @@ func tellCompiling(w io.Writer, name string, size int64, t times) (done func()) 
 			case <-wait.C:
 				fmt.Fprintf(w, "%ssunaba: compiling %s, %s%s", start, what, time.Since(started).Round(time.Second/10), end)
 				wait.Reset(every)
-			case <-stop:
-				if said {
+			case err := <-stop:
+				if said && err == nil {
 					fmt.Fprintf(w, "%ssunaba: compiled %s in %s\n", start, what, time.Since(started).Round(time.Second/10))
+				} else if said {
+					fmt.Fprint(w, start)
 				}
 				return
 			}
 		}
 	})
-	return func() {
-		close(stop)
+	return func(err *error) {
+		stop <- *err
 		told.Wait()
 	}
 }
