@@ -102,6 +102,9 @@ func deleteEach(ctx context.Context, cmd *cli.Command, c *api.Client, g *int64, 
 		if errdefs.IsNotFound(err) && cmd.Bool("ignore-not-found") {
 			continue
 		}
+		if errdefs.IsNotFound(err) && o.uid == "" {
+			err = objects.NotFound(o.Target)
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -190,10 +193,7 @@ func doomed(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []e
 		if many && t.Name != "" {
 			return nil, []error{errors.New("delete: name cannot be provided when a selector is specified")}
 		}
-		found, err := find(ctx, c, t, objects.Query(cmd, t.Resource))
-		if err == nil && t.Name != "" && len(found) == 0 && !cmd.Bool("ignore-not-found") {
-			err = objects.NotFound(t)
-		}
+		found, err := named(ctx, c, t, objects.Query(cmd, t.Resource))
 		all, errs = append(all, found...), appendError(errs, err)
 	}
 	return all, errs
@@ -204,6 +204,16 @@ func appendError(errs []error, err error) []error {
 		errs = append(errs, err)
 	}
 	return errs
+}
+
+// named is find, also for what has a name and is not listed, such as an applied Pod for another
+// node.
+func named(ctx context.Context, c *api.Client, t objects.Target, q api.Query) ([]object, error) {
+	found, err := find(ctx, c, t, q)
+	if err == nil && len(found) == 0 && t.Name != "" {
+		found = []object{{Target: t, namespace: q.Namespace}}
+	}
+	return found, err
 }
 
 // find asks for the objects of a target.
@@ -238,10 +248,7 @@ func inFiles(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, []
 			if o.Namespaced && (o.namespace == "" || cmd.IsSet("namespace")) {
 				o.namespace = cmd.String("namespace")
 			}
-			found, err := find(ctx, c, o.Target, api.Query{Namespace: o.namespace})
-			if err == nil && len(found) == 0 && !cmd.Bool("ignore-not-found") {
-				err = objects.NotFound(o.Target)
-			}
+			found, err := named(ctx, c, o.Target, api.Query{Namespace: o.namespace})
 			all, errs = append(all, found...), appendError(errs, err)
 		}
 	}

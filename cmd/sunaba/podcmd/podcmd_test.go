@@ -42,6 +42,8 @@ type agent struct {
 	restarts []api.RestartRequest
 	debugs   []api.DebugRequest
 	fails    error
+
+	elsewhere string // a pod for another node
 }
 
 func (a *agent) Pods() []*corev1.Pod {
@@ -66,6 +68,10 @@ func (a *agent) Apply(_ context.Context, r api.ApplyRequest) (api.ApplyResult, e
 func (a *agent) Delete(_ context.Context, r api.DeleteRequest) error {
 	a.mu.Lock()
 	a.deleted = append(a.deleted, r)
+	if r.Kind == manifest.KindPod && r.UID == "" && r.Name != a.elsewhere {
+		a.mu.Unlock()
+		return errdefs.ErrNotFound
+	}
 	if r.Kind == manifest.KindClaim && len(a.pods) > 0 {
 		a.fails = errors.New("a pod uses it")
 	} else if r.Kind == manifest.KindClaim {
@@ -455,6 +461,24 @@ func TestDeletePodsBeforeClaims(t *testing.T) {
 	out, _, err := n.run(t.Context(), "kind: PersistentVolumeClaim\nmetadata: {name: data}\n---\nkind: Pod\nmetadata: {name: web}\n", "delete", "-f", "-")
 	if want := "pod \"web\" deleted from default namespace\npersistentvolumeclaim \"data\" deleted from default namespace\n"; err != nil || out != want {
 		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// An applied Pod that names another node is not among the pods, and can be deleted by its name.
+func TestDeletePodOfAnotherNode(t *testing.T) {
+	for _, line := range []string{"delete pod/elsewhere", "delete -f -"} {
+		n := newNode(t)
+		n.agent.elsewhere = "elsewhere"
+		out, _, err := n.run(t.Context(), "kind: Pod\nmetadata: {name: elsewhere}\n", strings.Fields(line)...)
+		if want := "pod \"elsewhere\" deleted from default namespace\n"; err != nil || out != want {
+			t.Errorf("%s: %v, %q", line, err, out)
+		}
+		if _, _, err := n.run(t.Context(), "", "delete", "pod/gone"); err == nil || err.Error() != `pods "gone" not found` {
+			t.Errorf("a pod that is not there: %v", err)
+		}
+		if _, _, err := n.run(t.Context(), "", "delete", "pod/gone", "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

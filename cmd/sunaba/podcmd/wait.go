@@ -213,13 +213,9 @@ func waited(ctx context.Context, cmd *cli.Command, c *api.Client) ([]object, err
 		if many && t.Name != "" {
 			return nil, errors.New("wait: names exclude --all and --selector")
 		}
-		q := objects.Query(cmd, t.Resource)
-		found, err := find(ctx, c, t, q)
+		found, err := named(ctx, c, t, objects.Query(cmd, t.Resource))
 		if err != nil {
 			return nil, err
-		}
-		if len(found) == 0 && t.Name != "" {
-			found = []object{{Target: t, namespace: q.Namespace}}
 		}
 		all = append(all, found...)
 	}
