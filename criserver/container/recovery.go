@@ -15,9 +15,9 @@ import (
 )
 
 // Adopt finds out what happened to a sandbox's containers while no server ran; it is for
-// sandbox.Manager.Recover.
-func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
-	a := adoption{Manager: m, sandbox: sb, rebooted: sb.Rebooted()}
+// sandbox.Manager.Recover, and as a sandbox.Finding.
+func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found, shim *client.Client) {
+	a := adoption{Manager: m, sandbox: sb, shim: shim, rebooted: sb.Rebooted()}
 	for _, rec := range m.records.List() {
 		if rec.SandboxID == sb.ID {
 			a.adopt(ctx, rec, found)
@@ -32,7 +32,8 @@ func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.
 type adoption struct {
 	*Manager
 	sandbox  *sandbox.Sandbox
-	rebooted bool // the machine, since the sandbox was made
+	shim     *client.Client // nil without one that answers
+	rebooted bool           // the machine, since the sandbox was made
 }
 
 // dropStrangers ends and removes containers of a sandbox that are not on record, because their
@@ -49,8 +50,8 @@ func (a adoption) dropStrangers(ctx context.Context) {
 			continue
 		}
 		a.o.Logger.Warn("removing unrecorded container", "container", id, "sandbox", a.sandbox.ID)
-		if shim := a.sandbox.Shim(); shim != nil {
-			task{shim: shim, id: id, log: a.o.Logger.With("container", id)}.drop(ctx)
+		if a.shim != nil {
+			task{shim: a.shim, id: id, log: a.o.Logger.With("container", id)}.drop(ctx)
 		}
 		if err := a.sandbox.RemoveBundle(id); err != nil {
 			a.o.Logger.Error("failed to remove unrecorded container", "container", id, "error", err)
@@ -66,7 +67,7 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 			c.log.Error("failed to remove unfinished container", "error", err)
 		}
 	case rec.Phase == state.Exited:
-		a.exited(ctx, c, found)
+		a.exited(ctx, c)
 	case found == sandbox.Living:
 		a.living(ctx, c, rec)
 		a.update(ctx, c)
@@ -85,14 +86,13 @@ func (a adoption) adopt(ctx context.Context, rec state.Container, found sandbox.
 
 // exited is for containers whose end is on record. Where the shim has no task of one any more, the
 // end was durable; else the server may have died before it was.
-func (a adoption) exited(ctx context.Context, c *Container, found sandbox.Found) {
+func (a adoption) exited(ctx context.Context, c *Container) {
 	if a.rebooted {
 		return // what was read is on the disk
 	}
 	var err error
-	shim := a.sandbox.Shim()
-	if found == sandbox.Living {
-		_, err = shim.State(ctx, c.ID, "")
+	if a.shim != nil {
+		_, err = a.shim.State(ctx, c.ID, "")
 	}
 	if errdefs.IsNotFound(err) {
 		return
@@ -101,8 +101,8 @@ func (a adoption) exited(ctx context.Context, c *Container, found sandbox.Found)
 		c.log.Error("failed to make the end of a container durable", "error", err)
 		return // the shim's copy stays for the next start
 	}
-	if found == sandbox.Living {
-		c.task(shim).drop(ctx)
+	if a.shim != nil {
+		c.task(a.shim).drop(ctx)
 	}
 }
 
@@ -125,7 +125,7 @@ func (c *Container) suspect(rec state.Container) error {
 
 // living compares a record with what the shim says of the task.
 func (a adoption) living(ctx context.Context, c *Container, rec state.Container) {
-	shim := a.sandbox.Shim()
+	shim := a.shim
 	st, err := shim.State(ctx, rec.ID, "")
 	switch {
 	case errdefs.IsNotFound(err):

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
 )
 
 // Found says what a start of the server found of a sandbox.
@@ -30,10 +31,14 @@ const (
 // recoverAtOnce is how many sandboxes are looked at side by side.
 const recoverAtOnce = 16
 
+// Finding is what a start of the server does with a sandbox. shim is nil unless found is Living; it
+// may die at any moment, and the sandbox has none from then on.
+type Finding func(ctx context.Context, s *Sandbox, found Found, shim *client.Client)
+
 // Recover finds out what happened to every sandbox while no server ran, and calls each for it,
 // which does the same for its containers. Sandboxes are handled side by side; each has 10 seconds,
 // and none keeps another from being recovered. It ends with the folders that belong to no sandbox.
-func (m *Manager) Recover(ctx context.Context, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
+func (m *Manager) Recover(ctx context.Context, each Finding) {
 	var all sync.WaitGroup
 	turn := make(chan struct{}, recoverAtOnce)
 	m.shims.Reconnect(ctx, m.running())
@@ -60,7 +65,7 @@ func (m *Manager) running() []state.Sandbox {
 	})
 }
 
-func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(context.Context, state.Sandbox, *Sandbox, Found)) {
+func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each Finding) {
 	s, err := m.Sandbox(rec.ID)
 	if err != nil {
 		return
@@ -77,6 +82,7 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 			found = Silent
 		}
 	}
+	shim := s.Shim() // before its death is watched for
 	switch found {
 	case Living:
 		if missing {
@@ -93,7 +99,7 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each func(c
 			s.becomeNotReady()
 		}
 	}
-	each(ctx, rec, s, found)
+	each(ctx, s, found, shim)
 	if rec.BootID != m.o.BootID {
 		// The namespace went with the reboot; what the network holds elsewhere is given back now.
 		if err := s.network.tearDown(ctx, rec); err != nil {

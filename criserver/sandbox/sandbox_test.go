@@ -25,6 +25,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/criserver/stats"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/client"
 	"github.com/sunaba-project/sunaba/tests/binaries"
 )
 
@@ -158,7 +159,7 @@ func (w *world) restart(old *Manager) *Manager {
 	w.t.Helper()
 	old.Close()
 	m := w.manager()
-	m.Recover(w.t.Context(), func(context.Context, state.Sandbox, *Sandbox, Found) {})
+	m.Recover(w.t.Context(), func(context.Context, *Sandbox, Found, *client.Client) {})
 	return m
 }
 
@@ -574,7 +575,7 @@ func TestReboot(t *testing.T) {
 	m.Close()
 	next := w.manager()
 	var found Found = -1
-	next.Recover(t.Context(), func(_ context.Context, _ state.Sandbox, _ *Sandbox, f Found) { found = f })
+	next.Recover(t.Context(), func(_ context.Context, _ *Sandbox, f Found, _ *client.Client) { found = f })
 	w.phase(next, id, state.NotReady)
 	if found != Ended || w.net.count() != 0 || len(next.Connected()) != 0 {
 		t.Errorf("found %d, %d networks, connected %v", found, w.net.count(), next.Connected())
@@ -600,6 +601,32 @@ func TestDamagedRecord(t *testing.T) {
 	}
 	w.net.up = map[string]bool{} // garbage collection is the network's
 	if err := next.Remove(t.Context(), good, none, none); err != nil {
+		t.Fatal(err)
+	}
+	w.nothing(next)
+}
+
+// A shim that was found may die while its sandbox's containers are looked at.
+func TestShimDeathDuringRecovery(t *testing.T) {
+	w := newWorld(t)
+	m := w.manager()
+	id := w.run(m, pod("a", 0))
+	m.Close()
+	next := w.manager()
+	next.Recover(t.Context(), func(ctx context.Context, s *Sandbox, found Found, shim *client.Client) {
+		if found != Living || shim == nil {
+			t.Fatalf("found %d, shim %v", found, shim)
+		}
+		if err := syscall.Kill(shim.PID(), syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		<-s.Cleaned()
+		if _, err := shim.State(ctx, "c", ""); s.Shim() != nil || !errdefs.IsUnavailable(err) {
+			t.Errorf("the sandbox has shim %v, and the dead one answers %v", s.Shim(), err)
+		}
+	})
+	w.phase(next, id, state.NotReady)
+	if err := next.Remove(t.Context(), id, none, none); err != nil {
 		t.Fatal(err)
 	}
 	w.nothing(next)

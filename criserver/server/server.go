@@ -33,10 +33,10 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/session"
 	"github.com/sunaba-project/sunaba/criserver/session/stream"
 	"github.com/sunaba-project/sunaba/criserver/spec"
-	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/images"
 	"github.com/sunaba-project/sunaba/runtimeclass"
+	"github.com/sunaba-project/sunaba/shim/client"
 )
 
 // Options configure New.
@@ -139,9 +139,9 @@ func New(o Options) *Server {
 // belongs to none. Until it has returned, every request is answered with Unavailable.
 func (s *Server) Recover(ctx context.Context) {
 	started := time.Now()
-	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, _ state.Sandbox, sb *sandbox.Sandbox, found sandbox.Found) {
-		s.o.Sessions.Adopt(ctx, sb, found)
-		s.o.Containers.Adopt(ctx, sb, found)
+	s.o.Sandboxes.Recover(ctx, func(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found, shim *client.Client) {
+		s.o.Sessions.Adopt(ctx, sb, shim)
+		s.o.Containers.Adopt(ctx, sb, found, shim)
 	})
 	s.o.Containers.RemoveOrphans(ctx)
 	if err := s.o.Network.GC(ctx, s.o.Sandboxes.Connected()); err != nil {

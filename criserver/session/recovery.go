@@ -9,17 +9,17 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/shim/client"
 )
 
 // Adopt ends what requests to a server that died had started in a sandbox's containers. The
 // commands of ExecSync have lost their caller: they are killed. Those of clients that took part run
 // on, as when a client leaves. Adopt is called before container.Manager.Adopt, which deletes the
-// tasks of containers that have ended.
-func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, found sandbox.Found) {
-	if found != sandbox.Living {
+// tasks of containers that have ended. shim is nil without one that answers.
+func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, shim *client.Client) {
+	if shim == nil {
 		return
 	}
-	shim := sb.Shim()
 	for _, rec := range m.containers.In(sb.ID) {
 		// One that is Created on record may run: its server died before it wrote that.
 		if rec.Phase != state.Created && rec.Phase != state.Running {
