@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/pkg/cap"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -13,28 +14,13 @@ var defaultCapabilities = []string{
 	"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// knownCapabilities are the kernel's, in the order of their numbers.
-var knownCapabilities = []string{
-	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",
-	"CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN",
-	"CAP_NET_RAW", "CAP_IPC_LOCK", "CAP_IPC_OWNER", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT",
-	"CAP_SYS_PTRACE", "CAP_SYS_PACCT", "CAP_SYS_ADMIN", "CAP_SYS_BOOT", "CAP_SYS_NICE", "CAP_SYS_RESOURCE",
-	"CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_MKNOD", "CAP_LEASE", "CAP_AUDIT_WRITE", "CAP_AUDIT_CONTROL",
-	"CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG", "CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND",
-	"CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
-}
-
-// KnownCapabilities returns the names of the kernel's capabilities; the index
-// is the capability's number.
-func KnownCapabilities() []string { return slices.Clone(knownCapabilities) }
-
 // capabilities: ALL first, in both lists, then single names; what is dropped
 // stays dropped. Nothing is inheritable unless asked for as ambient, so that
 // a program with file capabilities gains nothing by the container's.
 func (in *Input) capabilities(s *specs.Spec) error {
 	host := in.Host.Capabilities
 	if host == nil {
-		host = knownCapabilities
+		host = cap.Known()
 	}
 	if in.privileged() {
 		s.Process.Capabilities = capabilitySet(host)
@@ -99,7 +85,7 @@ func capabilityNames(host Host, field string, names []string) ([]string, error) 
 		if !strings.HasPrefix(n, "CAP_") {
 			n = "CAP_" + n
 		}
-		if !slices.Contains(knownCapabilities, n) && !slices.Contains(host.Capabilities, n) {
+		if !slices.Contains(cap.Known(), n) && !slices.Contains(host.Capabilities, n) {
 			return nil, invalid("linux.security_context.capabilities."+field, "%q is not a capability", name)
 		}
 		out = append(out, n)

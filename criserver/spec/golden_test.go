@@ -6,8 +6,10 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/containerd/containerd/v2/pkg/cap"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -53,7 +55,7 @@ func base() Input {
 		Files:       Files{Hosts: "/s/hosts", ResolvConf: "/s/resolv.conf", Hostname: "/s/hostname", Shm: dir + "/shm"},
 		Host: Host{
 			Hostname: "node-1", SwapAccounting: true, Hugetlb: true, MinOOMScoreAdj: -1000, RecursiveReadOnly: true,
-			Capabilities: KnownCapabilities(),
+			Capabilities: slices.Clone(cap.Known()),
 		},
 	}
 }

@@ -1,16 +1,16 @@
 package cgroup
 
 import (
-	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,16 +28,11 @@ type Mounts struct {
 
 // Find reads the mount table.
 func Find() (*Mounts, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	table, err := mountinfo.GetMounts(unreachable)
 	if err != nil {
 		return nil, fmt.Errorf("find cgroups: %w", err)
 	}
-	defer f.Close()
-	m, err := parseMounts(f, visible)
-	if err != nil {
-		return nil, fmt.Errorf("find cgroups: %w", err)
-	}
-	return m, nil
+	return fromTable(table)
 }
 
 // Usual is Find without the mount table, which is long on a busy node: it looks below MountPoint
@@ -77,62 +72,44 @@ func Usual() (*Mounts, error) {
 // units.
 const systemdHierarchy = "name=systemd"
 
-// visible says whether a mount can be reached: another one may lie over it.
-func visible(point, fstype string) bool {
-	if fstype == "cgroup2" {
-		return Is(point, unix.CGROUP2_SUPER_MAGIC)
+// unreachable passes over what is not a hierarchy, and over those that another mount lies over.
+func unreachable(m *mountinfo.Info) (skip, stop bool) {
+	switch m.FSType {
+	case "cgroup2":
+		return !Is(m.Mountpoint, unix.CGROUP2_SUPER_MAGIC), false
+	case "cgroup":
+		return !Is(m.Mountpoint, unix.CGROUP_SUPER_MAGIC), false
 	}
-	return Is(point, unix.CGROUP_SUPER_MAGIC)
+	return true, false
 }
 
-// parseMounts reads the form of /proc/self/mountinfo.
-func parseMounts(r io.Reader, visible func(point, fstype string) bool) (*Mounts, error) {
+// fromTable takes the hierarchies from a mount table that holds nothing else.
+func fromTable(table []*mountinfo.Info) (*Mounts, error) {
 	m := &Mounts{V1: map[string]string{}}
 	unified := ""
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		fields, tail := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(tail) < 3 {
+	for _, mount := range table {
+		if mount.FSType == "cgroup2" {
+			unified = cmp.Or(unified, mount.Mountpoint)
 			continue
 		}
-		point := unescape(fields[4])
-		if (tail[0] == "cgroup" || tail[0] == "cgroup2") && !visible(point, tail[0]) {
-			continue
-		}
-		switch tail[0] {
-		case "cgroup2":
-			if unified == "" {
-				unified = point
+		for opt := range strings.SplitSeq(mount.VFSOptions, ",") {
+			if opt == "rw" || opt == "ro" || opt == "xattr" || opt == "clone_children" || strings.Contains(opt, "release_agent") {
+				continue
 			}
-		case "cgroup":
-			for opt := range strings.SplitSeq(tail[2], ",") {
-				if opt == "rw" || opt == "ro" || opt == "xattr" || opt == "clone_children" || strings.Contains(opt, "release_agent") {
-					continue
-				}
-				if _, ok := m.V1[opt]; !ok {
-					m.V1[opt] = point
-				}
+			if _, ok := m.V1[opt]; !ok {
+				m.V1[opt] = mount.Mountpoint
 			}
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, err
-	}
-	if len(m.V1) == 0 {
-		if unified == "" {
-			return nil, errors.New("no cgroup file system is mounted")
-		}
-		m.Unified = unified
+	if len(m.V1) > 0 {
+		m.Hybrid = unified
 		return m, nil
 	}
-	m.Hybrid = unified
+	if unified == "" {
+		return nil, errors.New("find cgroups: no cgroup file system is mounted")
+	}
+	m.Unified = unified
 	return m, nil
-}
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // Has says whether a controller is there at all.

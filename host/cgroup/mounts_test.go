@@ -5,10 +5,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 func TestParseMounts(t *testing.T) {
-	seen := func(point, _ string) bool { return point != "/hidden" }
+	parse := func(text string) (*Mounts, error) {
+		table, err := mountinfo.GetMountsFromReader(strings.NewReader(text), func(m *mountinfo.Info) (skip, stop bool) {
+			return m.Mountpoint == "/hidden" || !strings.HasPrefix(m.FSType, "cgroup"), false
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fromTable(table)
+	}
 	for _, c := range []struct {
 		name, mounts, unified, hybrid string
 		v1                            map[string]string
@@ -30,7 +40,7 @@ func TestParseMounts(t *testing.T) {
 			},
 		},
 	} {
-		m, err := parseMounts(strings.NewReader(c.mounts), seen)
+		m, err := parse(c.mounts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +48,7 @@ func TestParseMounts(t *testing.T) {
 			t.Errorf("%s: got %+v", c.name, m)
 		}
 	}
-	if _, err := parseMounts(strings.NewReader("1 2 0:3 / / rw - ext4 /dev/vda rw\n"), seen); err == nil {
+	if _, err := parse("1 2 0:3 / / rw - ext4 /dev/vda rw\n"); err == nil {
 		t.Error("a machine without cgroups was accepted")
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/apparmor"
+	"github.com/containerd/containerd/v2/pkg/cap"
 	"github.com/containerd/containerd/v2/pkg/seccomp"
 	"golang.org/x/sys/unix"
 
@@ -69,38 +69,26 @@ func Online(h spec.Host) spec.Host {
 
 // capabilities returns those that this process can hand on: permitted and within its bounding set.
 func capabilities() (uint64, error) {
-	data, err := os.ReadFile("/proc/self/status")
+	status, err := os.Open("/proc/self/status")
 	if err != nil {
 		return 0, fmt.Errorf("read capabilities: %w", err)
 	}
-	set := uint64(math.MaxUint64)
-	found := 0
-	for line := range strings.Lines(string(data)) {
-		key, value, _ := strings.Cut(line, ":")
-		if key != "CapPrm" && key != "CapBnd" {
-			continue
-		}
-		n, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read capabilities: %s %q: %w", key, value, err)
-		}
-		set &= n
-		found++
+	defer status.Close()
+	sets, err := cap.ParseProcPIDStatus(status)
+	if err != nil {
+		return 0, fmt.Errorf("read capabilities: %w", err)
 	}
-	if found != 2 {
+	if _, told := sets[cap.Bounding]; !told {
 		return 0, errors.New("read capabilities: /proc/self/status does not tell them")
 	}
-	return set, nil
+	return sets[cap.Permitted] & sets[cap.Bounding], nil
 }
 
+// capabilityNames are the names of a set, of an empty one none and not nil. Capabilities that have no
+// name are left out.
 func capabilityNames(set uint64) []string {
-	names := []string{}
-	for i, name := range spec.KnownCapabilities() {
-		if set&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	return names
+	names, _ := cap.FromBitmap(set)
+	return append([]string{}, names...)
 }
 
 // ownOOMScoreAdj is the lowest value that is known to be allowed without

@@ -1,8 +1,6 @@
 package usage
 
 import (
-	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -52,26 +50,4 @@ func readNumber(file string) (uint64, error) {
 		return 0, err
 	}
 	return strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-}
-
-// pageSizes are the sizes of huge pages that the machine has, as cgroup files are named.
-func pageSizes(dir string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, e := range entries {
-		kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(e.Name(), "hugepages-"), "kB"), 10, 64)
-		switch {
-		case err != nil:
-		case kb >= 1<<20:
-			out = append(out, fmt.Sprintf("%dGB", kb>>20))
-		case kb >= 1<<10:
-			out = append(out, fmt.Sprintf("%dMB", kb>>10))
-		default:
-			out = append(out, fmt.Sprintf("%dKB", kb))
-		}
-	}
-	return out
 }

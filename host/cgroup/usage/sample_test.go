@@ -144,14 +144,6 @@ func TestPressureText(t *testing.T) {
 	}
 }
 
-func TestPageSizes(t *testing.T) {
-	root := tree(t, map[string]string{"hugepages-64kB/x": "", "hugepages-2048kB/x": "", "hugepages-1048576kB/x": "", "other/x": ""})
-	got := pageSizes(root)
-	if len(got) != 3 || got[0] != "1GB" || got[1] != "2MB" || got[2] != "64KB" {
-		t.Errorf("%q", got)
-	}
-}
-
 // A file of a cgroup that goes while it is open says ENODEV.
 func TestGoneWhileRead(t *testing.T) {
 	if err := wrap((&cgroup.Mounts{}).Group("/c"), &os.PathError{Op: "read", Path: "cpu.stat", Err: unix.ENODEV}); !errdefs.IsNotFound(err) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
@@ -64,7 +65,7 @@ type Reader struct {
 
 // NewReader returns a reader of a machine's cgroups.
 func NewReader(m *cgroup.Mounts) *Reader {
-	return &Reader{mounts: m, pageSizes: pageSizes("/sys/kernel/mm/hugepages")}
+	return &Reader{mounts: m, pageSizes: cgroups.HugePageSizes()}
 }
 
 // CPU returns the processor time used by a cgroup and all below it.
