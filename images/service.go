@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -61,12 +62,8 @@ func Open(o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry.Logger == nil {
-		o.Registry.Logger = o.Logger
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Registry.Logger = cmp.Or(o.Registry.Logger, o.Logger)
 	ctx := context.Background()
 	d, err := disk.Open(ctx, unpack.Options{Root: o.Root, MaxLayerSize: o.MaxLayerSize, Logger: o.Logger})
 	if err != nil {

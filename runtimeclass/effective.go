@@ -1,6 +1,7 @@
 package runtimeclass
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -96,9 +97,7 @@ func add(list, more corev1.ResourceList) {
 	for name, q := range more {
 		sum := list[name].DeepCopy()
 		sum.Add(q)
-		if sum.Format == "" {
-			sum.Format = q.Format
-		}
+		sum.Format = cmp.Or(sum.Format, q.Format)
 		list[name] = sum
 	}
 }

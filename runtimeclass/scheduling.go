@@ -1,6 +1,7 @@
 package runtimeclass
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,10 +72,7 @@ func unite(all []corev1.Toleration) []corev1.Toleration {
 // tolerates says that whatever narrow tolerates, wide does too.
 func tolerates(wide, narrow corev1.Toleration) bool {
 	operator := func(t corev1.Toleration) corev1.TolerationOperator {
-		if t.Operator == "" {
-			return corev1.TolerationOpEqual
-		}
-		return t.Operator
+		return cmp.Or(t.Operator, corev1.TolerationOpEqual)
 	}
 	if wide.Key != narrow.Key && (wide.Key != "" || operator(wide) != corev1.TolerationOpExists) {
 		return false

@@ -84,9 +84,7 @@ func NewTable(handlers []Handler) (*Table, error) {
 		if h.Type != OCI && h.Type != WASM {
 			return nil, invalid("handler %q: type %q is not known (known: %q, %q)", h.Name, h.Type, OCI, WASM)
 		}
-		if h.ShimScope == "" {
-			h.ShimScope = ScopeNode
-		}
+		h.ShimScope = cmp.Or(h.ShimScope, ScopeNode)
 		if h.ShimScope != ScopePod && h.ShimScope != ScopeNode {
 			return nil, invalid("handler %q: shim scope %q is not known (known: %q, %q)", h.Name, h.ShimScope, ScopePod, ScopeNode)
 		}

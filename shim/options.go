@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -54,9 +55,7 @@ func CheckpointOptions(path string, value *anypb.Any) (Checkpoint, error) {
 		Images: o.ImagePath, Work: o.WorkPath, Exit: o.Exit, TCP: o.OpenTcp, UnixSockets: o.ExternalUnixSockets,
 		Terminal: o.Terminal, FileLocks: o.FileLocks, EmptyNamespaces: o.EmptyNamespaces, CgroupsMode: o.CgroupsMode,
 	}
-	if c.Images == "" {
-		c.Images = path
-	}
+	c.Images = cmp.Or(c.Images, path)
 	if !filepath.IsAbs(c.Images) || c.Work != "" && !filepath.IsAbs(c.Work) {
 		return c, fmt.Errorf("paths %q and %q are not absolute: %w", c.Images, c.Work, errdefs.ErrInvalidArgument)
 	}

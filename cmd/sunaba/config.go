@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -291,10 +292,7 @@ func (c config) handlers(oci string) (*runtimeclass.Table, error) {
 		if err != nil {
 			return nil, fmt.Errorf("handlers.%s: %w", name, err)
 		}
-		binary := h.Binary
-		if binary == "" {
-			binary = oci
-		}
+		binary := cmp.Or(h.Binary, oci)
 		list = append(list, runtimeclass.Handler{
 			Name: name, Type: runtimeclass.Type(h.Type), Binary: binary, Platforms: platforms, Default: h.Default,
 			ShimScope:      runtimeclass.Scope(h.ShimScope),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,10 +66,7 @@ func measureOverhead(ctx context.Context, cmd *cli.Command) (err error) {
 			return err
 		}
 	}
-	class := cmd.String("class")
-	if class == "" {
-		class = "sunaba-" + handler
-	}
+	class := cmp.Or(cmd.String("class"), "sunaba-"+handler)
 	if errs := validation.IsDNS1123Subdomain(class); len(errs) > 0 {
 		return fmt.Errorf("overhead measure: --class %q: %s: %w", class, strings.Join(errs, "; "), errdefs.ErrInvalidArgument)
 	}

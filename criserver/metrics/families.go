@@ -10,6 +10,7 @@ package metrics
 
 import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"slices"
 )
 
 // family is a metric's name, meaning, kind and the labels that it has beside those of all.
@@ -117,11 +118,5 @@ func processFamilies() []family {
 
 // families are all metrics there are.
 func families() []family {
-	var all []family
-	for _, group := range [][]family{
-		cpuFamilies(), memoryFamilies(), pressureFamilies(), diskFamilies(), networkFamilies(), processFamilies(),
-	} {
-		all = append(all, group...)
-	}
-	return all
+	return slices.Concat(cpuFamilies(), memoryFamilies(), pressureFamilies(), diskFamilies(), networkFamilies(), processFamilies())
 }

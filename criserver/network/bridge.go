@@ -2,6 +2,7 @@ package network
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -204,9 +205,7 @@ func uplinkMTU(h *netlink.Handle) (int, error) {
 			}
 		}
 	}
-	if mtu == 0 {
-		mtu = 1500
-	}
+	mtu = cmp.Or(mtu, 1500)
 	return mtu, nil
 }
 

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,9 +51,7 @@ func cniRecords(o Options) string { return filepath.Join(o.StateDir, "cni") }
 
 func newCNI(o Options) *cniNetwork {
 	c := &cniNetwork{confDir: o.ConfDir, cacheDir: o.CacheDir, recordDir: cniRecords(o), binDirs: o.BinDirs, log: o.Logger}
-	if c.cacheDir == "" {
-		c.cacheDir = libcni.CacheDir
-	}
+	c.cacheDir = cmp.Or(c.cacheDir, libcni.CacheDir)
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: pluginLog{o.Logger}}}
 	c.cni = libcni.NewCNIConfigWithCacheDir(o.BinDirs, c.cacheDir, exec)
 	return c

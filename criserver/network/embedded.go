@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,7 @@ func newEmbedded(o Options) (*embedded, error) {
 		return nil, err
 	}
 	e.v6 = o.Embedded.SubnetV6 != noSubnet && hasIPv6()
-	quarantine := o.Embedded.Quarantine
-	if quarantine == 0 {
-		quarantine = defaultQuarantine
-	}
+	quarantine := cmp.Or(o.Embedded.Quarantine, defaultQuarantine)
 	id, err := boot.ID()
 	if err != nil {
 		return nil, err
@@ -96,9 +94,7 @@ func newEmbedded(o Options) (*embedded, error) {
 // given is what the options say, checked.
 func given(o Options) (*embedded, error) {
 	e := &embedded{bridge: o.Embedded.Bridge, stateDir: o.StateDir, log: o.Logger}
-	if e.bridge == "" {
-		e.bridge = defaultBridge
-	}
+	e.bridge = cmp.Or(e.bridge, defaultBridge)
 	if err := errors.Join(checkUse(o.Use), checkBridgeName(e.bridge)); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,9 +41,7 @@ func leasePorts(mappings []PortMapping) ([]lease.Port, error) {
 
 func leasePort(m PortMapping) (lease.Port, error) {
 	p := lease.Port{Protocol: strings.ToLower(m.Protocol), HostPort: uint16(m.HostPort), ContainerPort: uint16(m.ContainerPort)}
-	if p.Protocol == "" {
-		p.Protocol = "tcp"
-	}
+	p.Protocol = cmp.Or(p.Protocol, "tcp")
 	if !slices.Contains([]string{"tcp", "udp", "sctp"}, p.Protocol) {
 		return p, fmt.Errorf("unknown protocol %q", m.Protocol)
 	}

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,9 +42,7 @@ type switching struct {
 // ErrInvalidArgument for options that cannot be; ErrFailedPrecondition when another server uses
 // StateDir or the bridge.
 func New(o Options) (Network, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.StateDir == "" {
 		return nil, fmt.Errorf("open network: no state directory: %w", errdefs.ErrInvalidArgument)
 	}
@@ -75,9 +74,7 @@ func Check(o Options) error {
 //
 // ErrFailedPrecondition when a server uses StateDir.
 func Destroy(o Options) error {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	e, err := newEmbedded(o)
 	if err != nil {
 		return err

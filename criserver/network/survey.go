@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -27,13 +28,8 @@ type Held struct {
 // Survey looks at what the network holds. It changes nothing, takes no lock, and may be called
 // beside a running server.
 func Survey(o Options) (Held, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	bridge := o.Embedded.Bridge
-	if bridge == "" {
-		bridge = defaultBridge
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	bridge := cmp.Or(o.Embedded.Bridge, defaultBridge)
 	var h Held
 	id, err := boot.ID()
 	if err != nil {

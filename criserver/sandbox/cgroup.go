@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,15 +118,9 @@ func Limits(rec state.Sandbox) cgroup.Limits {
 		l.Shares = uint64(n + o.GetCpuShares())
 	}
 	if n := r.GetCpuQuota(); n > 0 {
-		period := r.GetCpuPeriod()
-		if period == 0 {
-			period = defaultPeriod
-		}
+		period := cmp.Or(r.GetCpuPeriod(), defaultPeriod)
 		if q := o.GetCpuQuota(); q > 0 {
-			theirs := o.GetCpuPeriod()
-			if theirs == 0 {
-				theirs = defaultPeriod
-			}
+			theirs := cmp.Or(o.GetCpuPeriod(), defaultPeriod)
 			n += q * period / theirs
 		} else {
 			n += o.GetCpuShares() * period / 1024 // 1024 shares stand for a core

@@ -16,7 +16,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -227,10 +229,7 @@ func (m *Manager) drop(id string) {
 // Close ends the connections to the shims, which continue.
 func (m *Manager) Close() {
 	m.mu.Lock()
-	boxes := make([]*Sandbox, 0, len(m.boxes))
-	for _, s := range m.boxes {
-		boxes = append(boxes, s)
-	}
+	boxes := slices.Collect(maps.Values(m.boxes))
 	m.mu.Unlock()
 	for _, s := range boxes {
 		s.shim.detach()

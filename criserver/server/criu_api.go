@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,10 +42,7 @@ func (a *criuAPI) CheckpointContainer(ctx context.Context, r *runtime.Checkpoint
 	if err != nil {
 		return nil, err
 	}
-	limit := seconds(r.GetTimeout())
-	if limit == 0 {
-		limit = checkpointTime
-	}
+	limit := cmp.Or(seconds(r.GetTimeout()), checkpointTime)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := a.checkContainer(ctx, rec, r); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -95,10 +96,7 @@ func sandboxItem(rec state.Sandbox) *runtime.PodSandbox {
 
 func sandboxStatus(rec state.Sandbox) *runtime.PodSandboxStatus {
 	config := rec.Config.Value
-	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if options == nil {
-		options = &runtime.NamespaceOption{}
-	}
+	options := cmp.Or(config.GetLinux().GetSecurityContext().GetNamespaceOptions(), &runtime.NamespaceOption{})
 	return &runtime.PodSandboxStatus{
 		Id: rec.ID, Metadata: config.GetMetadata(), State: sandboxState(rec), CreatedAt: rec.CreatedAt.UnixNano(),
 		Network: sandboxNetwork(rec),

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"path"
@@ -48,10 +49,7 @@ func (in *Input) annotations(s *specs.Spec) error {
 	if name := in.Container.GetMetadata().GetName(); name != "" {
 		s.Annotations[ContainerName] = name
 	}
-	image := in.Container.GetImage().GetUserSpecifiedImage()
-	if image == "" {
-		image = in.Container.GetImage().GetImage()
-	}
+	image := cmp.Or(in.Container.GetImage().GetUserSpecifiedImage(), in.Container.GetImage().GetImage())
 	if image != "" {
 		s.Annotations[ImageName] = image
 	}

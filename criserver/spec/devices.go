@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -24,17 +25,11 @@ func (in *Input) devices(s *specs.Spec) error {
 		}
 	}
 	for i, want := range in.Container.GetDevices() {
-		access := want.GetPermissions()
-		if access == "" {
-			access = "rwm"
-		}
+		access := cmp.Or(want.GetPermissions(), "rwm")
 		if strings.Trim(access, "rwm") != "" || len(access) > 3 {
 			return invalid(field("devices", i, "permissions"), "%q is not made of r, w and m", access)
 		}
-		at := want.GetContainerPath()
-		if at == "" {
-			at = want.GetHostPath()
-		}
+		at := cmp.Or(want.GetContainerPath(), want.GetHostPath())
 		if !path.IsAbs(at) {
 			return invalid(field("devices", i, "container_path"), "%.300q is not an absolute path", at)
 		}

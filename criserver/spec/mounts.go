@@ -257,9 +257,7 @@ func propagationOption(s *specs.Spec, field string, m *runtime.Mount, facts Sour
 		if known && !facts.Shared && !facts.Slave {
 			return "", unmet(field, "is HOST_TO_CONTAINER, but %q is on neither a shared nor a slave mount", m.GetHostPath())
 		}
-		if s.Linux.RootfsPropagation == "" {
-			s.Linux.RootfsPropagation = "rslave"
-		}
+		s.Linux.RootfsPropagation = cmp.Or(s.Linux.RootfsPropagation, "rslave")
 		return "rslave", nil
 	default:
 		return "", invalid(field, "%s is not known", p)

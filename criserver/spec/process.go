@@ -146,9 +146,6 @@ func Hostname(sandbox *runtime.PodSandboxConfig, host Host) string {
 }
 
 func (in *Input) cwd() string {
-	dir := in.Container.GetWorkingDir()
-	if dir == "" {
-		dir = in.Image.WorkingDir
-	}
+	dir := cmp.Or(in.Container.GetWorkingDir(), in.Image.WorkingDir)
 	return path.Join("/", dir)
 }

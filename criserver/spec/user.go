@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,9 +102,7 @@ func ResolveUser(fsys fs.FS, image ocispec.ImageConfig, sc *runtime.LinuxContain
 // lookupUser answers the user's name too, "" if passwd has none for the id.
 // A name of digits is an id, unless it must be a name.
 func lookupUser(fsys fs.FS, field, want string, nameOnly bool) (string, User, error) {
-	if want == "" {
-		want = "0"
-	}
+	want = cmp.Or(want, "0")
 	uid, convErr := strconv.ParseInt(want, 10, 64)
 	numeric := convErr == nil && !nameOnly
 	u := User{Home: "/"}

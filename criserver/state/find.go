@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,10 +12,7 @@ import (
 // IDs returns the ids of all records, sorted.
 func (s *Store[R]) IDs() []string {
 	s.mu.RLock()
-	ids := make([]string, 0, len(s.entries))
-	for id := range s.entries {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(s.entries))
 	s.mu.RUnlock()
 	slices.Sort(ids)
 	return ids

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,9 +44,7 @@ func Path(cgroupsPath string, systemd bool) string {
 		return ""
 	}
 	slice, prefix, name := parts[0], parts[1], parts[2]
-	if slice == "" {
-		slice = "system" + sliceSuffix
-	}
+	slice = cmp.Or(slice, "system"+sliceSuffix)
 	if !IsSlice(slice) {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package space
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,9 +32,7 @@ const at = 1024
 // EBUSY at a mount: nothing that is mounted is removed. Of the rest, some may be.
 func Remove(path string) error {
 	dir, name := filepath.Split(filepath.Clean(path))
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	above, err := openFolder(unix.AT_FDCWD, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -78,9 +77,7 @@ func (r *removal) entry(in *os.File, name string, depth int) error {
 		return unlessGone(err)
 	}
 	defer folder.Close()
-	if r.top == nil {
-		r.top = folder
-	}
+	r.top = cmp.Or(r.top, folder)
 	for {
 		if err := r.all(folder, depth+1); err != nil {
 			return unlessGone(err)

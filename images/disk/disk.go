@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -82,12 +83,7 @@ func (d *Disk) Intact(ctx context.Context, img store.Image) bool {
 
 // HasLayers reports whether layers are there as they were transferred.
 func (d *Disk) HasLayers(ctx context.Context, layers []ocispec.Descriptor) bool {
-	for _, l := range layers {
-		if !d.Content.Has(ctx, l) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(layers, func(l ocispec.Descriptor) bool { return !d.Content.Has(ctx, l) })
 }
 
 // Usage is the room that something takes on the filesystem of Path.

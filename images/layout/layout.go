@@ -7,6 +7,7 @@ package layout
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,10 +136,7 @@ func (l *Layout) readIndex() error {
 		if err := d.Digest.Validate(); err != nil || d.Size < 0 {
 			return fmt.Errorf("index.json: digest %q of size %d is invalid: %w", d.Digest, d.Size, errdefs.ErrInvalidArgument)
 		}
-		name := d.Annotations[containerdName]
-		if name == "" {
-			name = d.Annotations[ocispec.AnnotationRefName]
-		}
+		name := cmp.Or(d.Annotations[containerdName], d.Annotations[ocispec.AnnotationRefName])
 		d.Annotations, d.Data, d.URLs = nil, nil, nil
 		l.roots = append(l.roots, Root{Name: name, Desc: d})
 	}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -70,7 +72,7 @@ func (i *Image) spool(mediaType string, write func(io.Writer) error) (ocispec.De
 // write writes the tree as a tar archive: sorted, of one time and one owner.
 func (t *tree) write(ctx context.Context, w io.Writer) error {
 	archive := tar.NewWriter(w)
-	for _, name := range t.names() {
+	for _, name := range slices.Sorted(maps.Keys(t.entries)) { // each folder before what is in it
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

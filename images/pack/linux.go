@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -142,9 +143,7 @@ func (i *Image) variant(ctx context.Context, l *layout.Layout, d ocispec.Descrip
 		i.blob(b, func() (io.ReadCloser, error) { return l.Fetch(ctx, b, 0) })
 	}
 	d = manifest.Bare(d)
-	if d.MediaType == "" {
-		d.MediaType = doc.MediaType
-	}
+	d.MediaType = cmp.Or(d.MediaType, doc.MediaType)
 	d.Platform = &platform
 	return []ocispec.Descriptor{d}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -194,16 +193,6 @@ func (t *tree) executable(guest string) {
 func (t *tree) has(guest string) bool {
 	e, ok := t.entries[strings.TrimPrefix(guest, "/")]
 	return ok && !e.dir && e.link == ""
-}
-
-// names are the paths in the order of the layer: each folder before what is in it.
-func (t *tree) names() []string {
-	names := make([]string, 0, len(t.entries))
-	for name := range t.entries {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // kind says what a special file is.

@@ -8,6 +8,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -150,9 +151,7 @@ func (p *Pusher) push(ctx context.Context, req Request) (Result, error) {
 // destination is the name to push as: that which is given, perhaps as podman writes it, or the
 // image's own.
 func destination(given, own string) (reference.Name, error) {
-	if given == "" {
-		given = own
-	}
+	given = cmp.Or(given, own)
 	if given == "" {
 		return reference.Name{}, fmt.Errorf("an id is no name to push it as, give one: %w", errdefs.ErrInvalidArgument)
 	}

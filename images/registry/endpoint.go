@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -115,10 +116,7 @@ func (c *Client) transportFor(h hosts.Config) (transports, error) {
 	if !h.HasSettings() {
 		return c.plain, nil
 	}
-	dial := h.DialTimeout
-	if dial == 0 {
-		dial = c.options.ConnectTimeout
-	}
+	dial := cmp.Or(h.DialTimeout, c.options.ConnectTimeout)
 	key := fmt.Sprintf("%s %s %s", h.Host, dial, h.TLS.Key())
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -53,20 +53,12 @@ func (r *Repository) PreparePush(ctx context.Context) error {
 
 // HasBlob reports whether the repository has a blob.
 func (r *Repository) HasBlob(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	has, err := r.has(r.pushing(ctx), "blobs/", desc)
-	if err != nil {
-		err = r.wrap(ctx, fmt.Sprintf("ask %q for %s", r.ref, desc.Digest), err)
-	}
-	return has, err
+	return r.has(r.pushing(ctx), "blobs/", desc)
 }
 
 // HasManifest reports whether the repository has a manifest or an index.
 func (r *Repository) HasManifest(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	has, err := r.has(r.pushing(ctx), "manifests/", desc)
-	if err != nil {
-		err = r.wrap(ctx, fmt.Sprintf("ask %q for %s", r.ref, desc.Digest), err)
-	}
-	return has, err
+	return r.has(r.pushing(ctx), "manifests/", desc)
 }
 
 // TagIs reports whether the repository has a manifest or an index under the reference's tag, by the
@@ -89,7 +81,7 @@ func (r *Repository) has(ctx context.Context, kind string, desc ocispec.Descript
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, r.wrap(ctx, fmt.Sprintf("ask %q for %s", r.ref, desc.Digest), err)
 	}
 	resp.Body.Close()
 	return resp.ContentLength < 0 || resp.ContentLength == desc.Size, nil

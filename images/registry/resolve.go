@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ func (r *Repository) resolve(ctx context.Context) (ocispec.Descriptor, error) {
 			Digest:    digest.Digest(resp.Header.Get("Docker-Content-Digest")),
 			Size:      resp.ContentLength,
 		}
-		if desc.Digest == "" {
-			desc.Digest = r.digest
-		}
+		desc.Digest = cmp.Or(desc.Digest, r.digest)
 		if desc.MediaType != "" && desc.Digest.Validate() == nil && desc.Size > 0 {
 			r.noteServed(desc.Digest, e)
 			return desc, nil

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,9 +180,7 @@ func (u *upload) follow(resp *http.Response) error {
 
 // ask makes one request of the session.
 func (u *upload) ask(c call) (*http.Response, error) {
-	if c.at == nil {
-		c.at = u.at
-	}
+	c.at = cmp.Or(c.at, u.at)
 	c.path, c.push = "blobs/uploads/", true
 	return u.r.ask(u.ctx, u.e, c)
 }

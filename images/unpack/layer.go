@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -96,15 +97,7 @@ func (s *Store) Chain(ctx context.Context, top digest.Digest) ([]digest.Digest, 
 // not known to be damaged.
 func (s *Store) Whole(ctx context.Context, top digest.Digest) bool {
 	chains, err := s.Chain(ctx, top)
-	if err != nil {
-		return false
-	}
-	for _, c := range chains {
-		if !s.Has(ctx, c) {
-			return false
-		}
-	}
-	return true
+	return err == nil && !slices.ContainsFunc(chains, func(c digest.Digest) bool { return !s.Has(ctx, c) })
 }
 
 // WithChain calls fn with a directory that shows a chain, read-only, during the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,11 +91,7 @@ func (s *records) findLayers(entries []os.DirEntry) (layers []folder, unusable i
 			found[r.Chain] = folder{id: id, record: r}
 		}
 	}
-	var todo []folder
-	for _, f := range found {
-		todo = append(todo, f)
-	}
-	slices.SortFunc(todo, func(a, b folder) int { return cmp.Compare(a.id, b.id) })
+	todo := slices.SortedFunc(maps.Values(found), func(a, b folder) int { return cmp.Compare(a.id, b.id) })
 	placed := map[digest.Digest]bool{"": true}
 	for some := true; some; { // once in most cases: a parent is older
 		some = false

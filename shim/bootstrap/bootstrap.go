@@ -5,6 +5,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -156,9 +157,7 @@ func groupOf(dir, id string) (string, error) {
 
 // socketPath is short whatever the names are: socket addresses hold 107 bytes.
 func socketPath(dir, address, namespace, group string) string {
-	if dir == "" {
-		dir = socketDir
-	}
+	dir = cmp.Or(dir, socketDir)
 	sum := sha256.Sum256([]byte(strings.Join([]string{"sunaba", address, namespace, group}, "\x00")))
 	return filepath.Join(dir, fmt.Sprintf("%x", sum))
 }

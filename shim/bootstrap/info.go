@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -37,10 +38,7 @@ func Info(ctx context.Context, version string, in io.Reader, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	binary := o.Binary
-	if binary == "" {
-		binary = "runc"
-	}
+	binary := cmp.Or(o.Binary, "runc")
 	if features, err := exec.CommandContext(ctx, binary, "features").Output(); err == nil {
 		info.Features = &anypb.Any{TypeUrl: api.TypeFeatures, Value: features}
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,10 +142,7 @@ func launch(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) (err
 // own. Huge pages would make its heap twice as large: docs/RATIONALE.md, "Small heaps in shims and
 // guests".
 func shimEnv() []string {
-	path := os.Getenv("PATH")
-	if path == "" {
-		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	}
+	path := cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	return []string{"PATH=" + path, "GODEBUG=disablethp=1"}
 }
 

@@ -3,6 +3,7 @@
 package pause
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +30,7 @@ type Engine struct {
 
 // New makes the engine. self is the binary with the pause face, "" = this process's own.
 func New(self string, r *reaper.Reaper) *Engine {
-	if self == "" {
-		self = "/proc/self/exe"
-	}
+	self = cmp.Or(self, "/proc/self/exe")
 	return &Engine{self: self, reaper: r}
 }
 

@@ -1,6 +1,7 @@
 package runc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -28,9 +29,7 @@ var (
 
 // Checkpoint implements shim.Checkpointer: the runtime asks CRIU.
 func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
-	if how.Work == "" {
-		how.Work = how.Images
-	}
+	how.Work = cmp.Or(how.Work, how.Images)
 	for _, dir := range []string{how.Images, how.Work} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make folder of the checkpoint: %w", err)

@@ -3,6 +3,7 @@
 package runc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ var (
 
 // New makes the engine. Every process it causes is reaped by r.
 func New(options Options, r *reaper.Reaper) *Engine {
-	if options.Binary == "" {
-		options.Binary = "runc"
-	}
+	options.Binary = cmp.Or(options.Binary, "runc")
 	return &Engine{options: options, reaper: r}
 }
 
@@ -66,12 +65,8 @@ func (e *Engine) runtime(bundleDir string, o shim.Options) *runc.Runc {
 		PdeathSignal: syscall.SIGKILL, // whoever cleans up after a dead shim must not race with what it started
 		Setpgid:      true,            // what it starts can be told from all else, see killTree
 	}
-	if r.Command == "" {
-		r.Command = e.options.Binary
-	}
-	if r.Root == "" {
-		r.Root = e.options.Root
-	}
+	r.Command = cmp.Or(r.Command, e.options.Binary)
+	r.Root = cmp.Or(r.Root, e.options.Root)
 	return r
 }
 

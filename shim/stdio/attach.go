@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -312,11 +314,7 @@ func (in *input) shut() []*copier {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.over = true
-	var left []*copier
-	for c := range in.copiers {
-		left = append(left, c)
-	}
-	return left
+	return slices.Collect(maps.Keys(in.copiers))
 }
 
 // finish passes on what attachers have written so far and then ends the input, which only a pipe

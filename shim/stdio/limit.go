@@ -1,6 +1,7 @@
 package stdio
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -86,9 +87,7 @@ func newMeter(l Limits, size int64, now time.Time) *meter {
 	if l == (Limits{}) {
 		return nil
 	}
-	if l.Burst == 0 {
-		l.Burst = defaultBurst * l.Rate
-	}
+	l.Burst = cmp.Or(l.Burst, defaultBurst*l.Rate)
 	return &meter{limits: l, size: size, credit: float64(l.Burst), at: now}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -203,12 +204,7 @@ func (n *node) runs(t target) bool {
 	if t.container == nil && t.pod.GetState() == runtime.PodSandboxState_SANDBOX_READY {
 		return true
 	}
-	for _, c := range n.of(t) {
-		if c.GetState() == runtime.ContainerState_CONTAINER_RUNNING {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.of(t), func(c *runtime.Container) bool { return c.GetState() == runtime.ContainerState_CONTAINER_RUNNING })
 }
 
 // stop gives all containers of a target their grace at the same time, then stops the pod.

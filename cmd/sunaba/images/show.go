@@ -2,6 +2,7 @@
 package images
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func Images(w io.Writer, imgs []images.Image, format string) error {
 	fmt.Fprintln(t, head)
 	for _, r := range rows {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Name, shortID(r.ID), platforms.FormatAll(r.Platform),
-			orDash(strings.Join(r.Handlers, ",")), r.Kind, units.Bytes(r.Size), yes(r.Pinned))
+			cmp.Or(strings.Join(r.Handlers, ","), "-"), r.Kind, units.Bytes(r.Size), yes(r.Pinned))
 		if format == output.Wide {
 			fmt.Fprintf(t, "\t%s\t%s", created(r.Image), r.Manifest.Digest)
 		}
@@ -124,13 +125,6 @@ func lines(w io.Writer, texts []string) error {
 func shortID(id string) string {
 	_, hex, _ := strings.Cut(id, ":")
 	return hex[:min(12, len(hex))]
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 func yes(b bool) string {

@@ -1,6 +1,7 @@
 package modulepod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,9 +157,7 @@ func storePacked(ctx context.Context, cmd *cli.Command, store control.Store, img
 
 // Import packs a module and stores it, under a name of its file's if it gets none.
 func Import(ctx context.Context, cmd *cli.Command, store control.Store, file, name, format string) error {
-	if name == "" {
-		name = Name(file)
-	}
+	name = cmp.Or(name, Name(file))
 	img, err := New(ctx, pack.Options{Module: filepath.Clean(file), Name: name})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,7 +49,7 @@ func (p Pod) Manifest(image string) ([]byte, error) {
 	for i, d := range p.Dirs {
 		name := "dir-" + strconv.Itoa(i)
 		volumes = append(volumes, map[string]any{"name": name, "hostPath": map[string]any{"path": d.Source}})
-		mounts = append(mounts, map[string]any{"name": name, "mountPath": d.Destination, "readOnly": readOnly(d)})
+		mounts = append(mounts, map[string]any{"name": name, "mountPath": d.Destination, "readOnly": slices.Contains(d.Options, "ro")})
 	}
 	spec := map[string]any{"restartPolicy": "Never", "containers": []any{container}}
 	if p.Workdir != "" {
@@ -66,15 +67,6 @@ func (p Pod) Manifest(image string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": label(p.File)}, "spec": spec,
 	})
-}
-
-func readOnly(m specs.Mount) bool {
-	for _, o := range m.Options {
-		if o == "ro" {
-			return true
-		}
-	}
-	return false
 }
 
 // literal writes a text so that Kubernetes expands no variable in it.

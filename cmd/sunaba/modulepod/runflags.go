@@ -2,6 +2,7 @@ package modulepod
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,7 @@ func PodOf(cmd *cli.Command) (*Pod, error) {
 		}
 	}
 	p := &Pod{File: file, Args: cmd.Args().Tail(), Workdir: cmd.String("workdir"), Handler: cmd.String("handler")}
-	if p.Handler == "" {
-		p.Handler = moduleHandler
-	}
+	p.Handler = cmp.Or(p.Handler, moduleHandler)
 	if p.Workdir != "" && !path.IsAbs(p.Workdir) {
 		return nil, fmt.Errorf("run: --workdir %q is not absolute", p.Workdir)
 	}

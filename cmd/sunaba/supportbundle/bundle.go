@@ -9,6 +9,7 @@ package supportbundle
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -74,9 +75,7 @@ type bundle struct {
 //
 // Those of out. What cannot be read is in the index.
 func (n Node) write(ctx context.Context, out io.Writer) (index string, err error) {
-	if n.within == 0 {
-		n.within = partTime
-	}
+	n.within = cmp.Or(n.within, partTime)
 	compressed := gzip.NewWriter(out)
 	b := &bundle{node: n, tar: tar.NewWriter(compressed), room: maxBundle}
 	b.secrets = n.learn(ctx)

@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/sunaba-project/sunaba/criserver/selinux"
@@ -28,10 +29,7 @@ func (b *builder) labels(_ context.Context, in *spec.Input) error {
 	for _, v := range b.rec.ImageVolumes {
 		labelOverlays(v.Mounts, mount)
 	}
-	paths := []string{in.Files.Hosts, in.Files.Hostname, in.Files.ResolvConf, in.Files.Shm}
-	for _, dir := range in.Volumes {
-		paths = append(paths, dir)
-	}
+	paths := slices.AppendSeq([]string{in.Files.Hosts, in.Files.Hostname, in.Files.ResolvConf, in.Files.Shm}, maps.Values(in.Volumes))
 	for _, m := range b.config().GetMounts() {
 		if m.GetSelinuxRelabel() && m.GetImage() == nil {
 			paths = append(paths, in.Sources[m.GetHostPath()].Path)

@@ -9,6 +9,7 @@ package lease
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -242,12 +243,7 @@ func (b *Book) All() []Lease {
 }
 
 func (b *Book) all() []Lease {
-	out := make([]Lease, 0, len(b.leases))
-	for _, l := range b.leases {
-		out = append(out, l)
-	}
-	slices.SortFunc(out, func(x, y Lease) int { return cmp.Compare(x.Pod, y.Pod) })
-	return out
+	return slices.SortedFunc(maps.Values(b.leases), func(x, y Lease) int { return cmp.Compare(x.Pod, y.Pod) })
 }
 
 // Close unlocks the book.

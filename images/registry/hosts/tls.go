@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -46,10 +47,7 @@ func (f TLS) Config() (*tls.Config, error) {
 		c.RootCAs = pool
 	}
 	for _, pair := range f.Client {
-		key := pair[1]
-		if key == "" {
-			key = pair[0]
-		}
+		key := cmp.Or(pair[1], pair[0])
 		cert, err := keyPair(pair[0], key)
 		if err != nil {
 			return nil, fmt.Errorf("read client certificate %q: %w: %w", pair[0], err, errdefs.ErrFailedPrecondition)

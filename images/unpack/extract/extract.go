@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -99,10 +101,7 @@ func (e Extractor) Extract(ctx context.Context, l Layer, dir string) (implied []
 		}
 		return nil, nil, space.Explain(dir, err)
 	}
-	for name := range x.implied {
-		implied = append(implied, name)
-	}
-	return implied, x.sums, nil
+	return slices.Collect(maps.Keys(x.implied)), x.sums, nil
 }
 
 // input is a layer's blob as it is read. It remembers that the blob's own reader failed.

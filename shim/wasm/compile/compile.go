@@ -39,6 +39,7 @@
 package compile
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,9 +112,7 @@ func Warm() {
 // does not validate or does not have the digest; ErrResourceExhausted when compiling exceeds the
 // limits.
 func Ensure(ctx context.Context, o Options, path, digest string) (Entry, error) {
-	if o.Self == "" {
-		o.Self = "/proc/self/exe"
-	}
+	o.Self = cmp.Or(o.Self, "/proc/self/exe")
 	if o.Start == nil {
 		o.Start = startPlain
 	}

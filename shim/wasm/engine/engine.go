@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ func New(options Options, r *reaper.Reaper) (*Engine, error) {
 	if options.CacheDir == "" {
 		return nil, errors.New("wasm engine: no cache directory")
 	}
-	if options.Self == "" {
-		options.Self = "/proc/self/exe"
-	}
+	options.Self = cmp.Or(options.Self, "/proc/self/exe")
 	return &Engine{options: options, reaper: r}, nil
 }
 

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"strconv"
@@ -38,10 +39,7 @@ func nameFrame(line string, names format.Names) string {
 	if !numbered || !called || err != nil {
 		return line
 	}
-	function := rustname.Demangle(names.Function(uint32(index)))
-	if function == "" {
-		function = "$" + number
-	}
+	function := cmp.Or(rustname.Demangle(names.Function(uint32(index))), "$"+number)
 	return "\t" + names.Module + "." + function + "(" + rest
 }
 
