@@ -31,6 +31,8 @@ type world struct {
 	dir    string
 	reaper *reaper.Reaper
 	cgroup string // parent of all cgroups of this run
+	// inherited are the descriptors that this run was started with, which guests have too.
+	inherited map[string]int
 
 	mu    sync.Mutex
 	built map[string]string
@@ -59,6 +61,11 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "these tests need root")
 		return 1
 	}
+	inherited, err := descriptorKinds("self", isInherited)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "sunaba-wasm-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -71,7 +78,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer r.Close()
-	shared = &world{dir: dir, reaper: r, cgroup: fmt.Sprintf("/sunaba-wasm-test-%d", os.Getpid()), built: map[string]string{}}
+	shared = &world{dir: dir, reaper: r, cgroup: fmt.Sprintf("/sunaba-wasm-test-%d", os.Getpid()), built: map[string]string{}, inherited: inherited}
 	code := m.Run()
 	for _, path := range groupDirs(shared.cgroup) {
 		if err := os.Remove(path); err != nil {
