@@ -50,8 +50,7 @@ type Daemon struct {
 	Options
 	Socket, State, LogFile, Logs string
 	Conn                         *grpc.ClientConn
-	process                      *exec.Cmd
-	ended                        chan error
+	process                      *node.Server
 }
 
 // Start writes the configuration and starts the daemon. It returns when the daemon answers.
@@ -84,35 +83,14 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 
 // Run starts the daemon, also one that was ended, and waits until its CRI answers.
 func (d *Daemon) Run(ctx context.Context) error {
-	log, err := os.OpenFile(d.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	cmd := exec.Command(filepath.Join(d.Release.Bin, "containerd"), "--config", d.configFile(), "--log-level", "info")
+	cmd.Env = d.environment()
+	process, err := node.RunServer(cmd, d.LogFile)
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	d.process = exec.Command(filepath.Join(d.Release.Bin, "containerd"), "--config", d.configFile(), "--log-level", "info")
-	d.process.Stdout, d.process.Stderr = log, log
-	d.process.Env = d.environment()
-	if err := d.process.Start(); err != nil {
-		return fmt.Errorf("start containerd: %w", err)
-	}
-	d.ended = make(chan error, 1)
-	go func(process *exec.Cmd, ended chan<- error) { ended <- process.Wait() }(d.process, d.ended)
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	for {
-		_, err := d.Version(ctx, &runtime.VersionRequest{}, grpc.WaitForReady(true))
-		if err == nil {
-			return nil
-		}
-		select {
-		case ended := <-d.ended:
-			d.ended <- ended
-			return fmt.Errorf("containerd ended before it was ready: %v\n%s", ended, d.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("wait for containerd: %w (%w)\n%s", ctx.Err(), err, d.Log())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	d.process = process
+	return process.Await(ctx, 3*time.Minute, node.Answers(d))
 }
 
 // environment of the daemon and of ctr: the shim and its OCI runtime are found by PATH.
@@ -122,30 +100,16 @@ func (d *Daemon) environment() []string {
 }
 
 // Pid is the daemon's.
-func (d *Daemon) Pid() int { return d.process.Process.Pid }
+func (d *Daemon) Pid() int { return d.process.PID() }
 
 // Signal ends the daemon by a signal. What it runs continues.
 func (d *Daemon) Signal(signal syscall.Signal) error {
-	if err := d.process.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case err := <-d.ended:
-		d.ended <- err
-		return nil
-	case <-time.After(node.Patience):
-		return fmt.Errorf("containerd did not end within %v of %v", node.Patience, signal)
-	}
+	_, err := d.process.Signal(signal)
+	return err
 }
 
 // Log is what the daemon and, through it, its shims have said so far.
-func (d *Daemon) Log() string {
-	data, err := os.ReadFile(d.LogFile)
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes.TrimSpace(data))
-}
+func (d *Daemon) Log() string { return d.process.Log() }
 
 // Ctr runs containerd's own client in a namespace and returns what it printed on standard output.
 // The error carries what it printed on standard error.

@@ -93,8 +93,7 @@ func (s *settings) startWith(ctx context.Context, v variant, mirror string, c *c
 type containerd struct {
 	dir    string
 	shim   string // our shim; "" = it runs its own
-	daemon *exec.Cmd
-	ended  chan error
+	daemon *node.Server
 	conn   *grpc.ClientConn
 	hidden []string // folders with a file system of ours on them
 	made   []string // folders that were not there
@@ -153,57 +152,17 @@ func (c *containerd) hide(path string) error {
 	return nil
 }
 
-func (c *containerd) start(ctx context.Context, bin string) error {
-	log, err := os.Create(filepath.Join(c.dir, "daemon.log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	c.daemon = exec.Command(filepath.Join(bin, "containerd"), "--config", filepath.Join(c.dir, "config.toml"))
-	c.daemon.Dir = c.dir
-	c.daemon.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) // its shim
-	c.daemon.Stdout, c.daemon.Stderr = log, log
-	if err := c.daemon.Start(); err != nil {
-		return err
-	}
-	c.ended = make(chan error, 1)
-	go func() { c.ended <- c.daemon.Wait() }()
+func (c *containerd) start(ctx context.Context, bin string) (err error) {
+	cmd := exec.Command(filepath.Join(bin, "containerd"), "--config", filepath.Join(c.dir, "config.toml"))
+	cmd.Dir = c.dir
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) // its shim
 	if c.conn, err = node.Dial(c.socket()); err != nil {
 		return err
 	}
-	return c.waitReady(ctx)
-}
-
-// waitReady asks for the status until both of the kubelet's conditions hold.
-func (c *containerd) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for {
-		ready := map[string]bool{}
-		status, err := runtime.NewRuntimeServiceClient(c.conn).Status(ctx, &runtime.StatusRequest{})
-		for _, condition := range status.GetStatus().GetConditions() {
-			ready[condition.GetType()] = condition.GetStatus()
-		}
-		if ready[runtime.RuntimeReady] && ready[runtime.NetworkReady] {
-			return nil
-		}
-		select {
-		case ended := <-c.ended:
-			c.ended <- ended
-			return fmt.Errorf("it ended: %v\n%s", ended, c.log())
-		case <-ctx.Done():
-			return fmt.Errorf("wait for it: %w (last answer: %v, %v)\n%s", ctx.Err(), status, err, c.log())
-		case <-time.After(50 * time.Millisecond):
-		}
+	if c.daemon, err = node.RunServer(cmd, filepath.Join(c.dir, "daemon.log")); err != nil {
+		return err
 	}
-}
-
-func (c *containerd) log() string {
-	data, err := os.ReadFile(filepath.Join(c.dir, "daemon.log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(data)
+	return c.daemon.Await(ctx, 30*time.Second, node.Ready(runtime.NewRuntimeServiceClient(c.conn)))
 }
 
 // close implements server.close. What containerd leaves is taken away without a word, but what our
@@ -212,7 +171,7 @@ func (c *containerd) close(ctx context.Context, out string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	removed := node.RemovePods(ctx, runtime.NewRuntimeServiceClient(c.conn))
-	kept := os.WriteFile(filepath.Join(out, "daemon.log"), []byte(c.log()), 0o644)
+	kept := os.WriteFile(filepath.Join(out, "daemon.log"), []byte(c.daemon.Log()), 0o644)
 	return errors.Join(removed, kept, c.leftovers(), c.sweep())
 }
 
@@ -247,13 +206,9 @@ func (c *containerd) sweep() error {
 	if c.conn != nil {
 		errs = append(errs, c.conn.Close())
 	}
-	if c.ended != nil {
-		errs = append(errs, c.daemon.Process.Signal(syscall.SIGTERM))
-		select {
-		case <-c.ended:
-		case <-time.After(10 * time.Second):
-			errs = append(errs, errors.New("containerd did not end within 10 s of SIGTERM"))
-		}
+	if c.daemon != nil {
+		_, err := c.daemon.Signal(syscall.SIGTERM)
+		errs = append(errs, err)
 	}
 	_, err := node.Sweep(c.dir)
 	errs = append(errs, err)

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -65,11 +64,10 @@ type Options struct {
 // Kubelet is a kubelet's process.
 type Kubelet struct {
 	// Log is the file of its log.
-	Log   string
-	root  string
-	url   string // of its pods
-	cmd   *exec.Cmd
-	ended chan error
+	Log     string
+	root    string
+	url     string       // of its pods
+	process *node.Server // nil if it was not started
 }
 
 // Start starts a kubelet and returns when it lists pods.
@@ -79,11 +77,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	if err := k.configure(o, file); err != nil {
 		return nil, err
 	}
-	err := k.start(o, file)
-	if err == nil {
-		err = k.await(ctx)
-	}
-	if err != nil {
+	if err := k.start(ctx, o, file); err != nil {
 		return nil, errors.Join(err, k.Stop())
 	}
 	return k, nil
@@ -113,44 +107,28 @@ func (k *Kubelet) configure(o Options, file string) error {
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
-func (k *Kubelet) start(o Options, file string) error {
-	log, err := os.OpenFile(k.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (k *Kubelet) start(ctx context.Context, o Options, file string) error {
+	process, err := node.RunServer(exec.Command(o.Program, "--config="+file, "--root-dir="+k.root, "--cert-dir="+filepath.Join(k.root, "pki"),
+		"--hostname-override="+o.NodeName, "--node-ip="+o.NodeIP), k.Log)
 	if err != nil {
+		return fmt.Errorf("%w (make tests/tools-kubelet/bin/kubelet builds it)", err)
+	}
+	k.process = process
+	return process.Await(ctx, node.Patience, func(ctx context.Context) error {
+		_, err := k.Pods(ctx)
 		return err
-	}
-	defer log.Close()
-	k.cmd = exec.Command(o.Program, "--config="+file, "--root-dir="+k.root, "--cert-dir="+filepath.Join(k.root, "pki"),
-		"--hostname-override="+o.NodeName, "--node-ip="+o.NodeIP)
-	k.cmd.Stdout, k.cmd.Stderr = log, log
-	if err := k.cmd.Start(); err != nil {
-		return fmt.Errorf("start the kubelet (make tests/tools-kubelet/bin/kubelet builds it): %w", err)
-	}
-	k.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(k.cmd, k.ended)
-	return nil
+	})
 }
 
 // PID is that of the process.
-func (k *Kubelet) PID() int { return k.cmd.Process.Pid }
+func (k *Kubelet) PID() int { return k.process.PID() }
 
 // Stop ends the process, and the mount of its own folder on itself, which a kubelet leaves.
-func (k *Kubelet) Stop() error {
-	return errors.Join(k.terminate(), k.unmount())
-}
-
-func (k *Kubelet) terminate() error {
-	if k.cmd == nil || k.cmd.Process == nil {
-		return nil
+func (k *Kubelet) Stop() (err error) {
+	if k.process != nil {
+		_, err = k.process.Signal(syscall.SIGTERM)
 	}
-	if err := k.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-k.ended:
-		return nil
-	case <-time.After(node.Patience):
-		return fmt.Errorf("the kubelet did not end within %v of SIGTERM", node.Patience)
-	}
+	return errors.Join(err, k.unmount())
 }
 
 func (k *Kubelet) unmount() error {
@@ -158,19 +136,6 @@ func (k *Kubelet) unmount() error {
 		return fmt.Errorf("unmount %s: %w", k.root, err)
 	}
 	return nil
-}
-
-// await waits until the kubelet lists pods.
-func (k *Kubelet) await(ctx context.Context) error {
-	var err error
-	if node.Within(node.Patience, func() bool {
-		_, err = k.Pods(ctx)
-		return err == nil
-	}) {
-		return nil
-	}
-	data, _ := os.ReadFile(k.Log)
-	return fmt.Errorf("the kubelet does not list pods: %w\n%s", err, data[max(0, len(data)-4000):])
 }
 
 // Pods are the pods that the kubelet lists.

@@ -3,7 +3,6 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -48,9 +47,7 @@ type Node struct {
 	Logs                string // parent of the pods' log directories
 	texts               texts
 	conn                *grpc.ClientConn
-	daemon              *exec.Cmd
-	ended               chan struct{} // closed when the daemon has ended
-	exit                error         // how; set before that
+	daemon              *Server
 }
 
 // Start starts a daemon and returns when it reports that it and its network are ready.
@@ -126,67 +123,25 @@ func (n *Node) StartDaemon(ctx context.Context) error {
 
 // Launch starts the daemon of a node whose daemon has ended, and does not wait.
 func (n *Node) Launch() error {
-	log, err := os.OpenFile(n.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	args := []string{"serve", "--root", n.Root, "--state", n.State, "--socket", n.Socket}
 	if n.ConfigFile != "" {
 		args = append(args, "--config", n.ConfigFile)
 	}
-	n.daemon = exec.Command(filepath.Join(n.Options.Bin, "sunaba"), append(args, n.Options.Args...)...)
-	n.daemon.Stdout, n.daemon.Stderr = log, log
-	n.daemon.Env = append(os.Environ(), n.Options.Env...)
-	if err := n.daemon.Start(); err != nil {
-		return fmt.Errorf("start the daemon: %w", err)
+	cmd := exec.Command(filepath.Join(n.Options.Bin, "sunaba"), append(args, n.Options.Args...)...)
+	cmd.Env = append(os.Environ(), n.Options.Env...)
+	daemon, err := RunServer(cmd, n.LogFile)
+	if err != nil {
+		return err
 	}
-	n.ended = make(chan struct{})
-	go func(daemon *exec.Cmd, ended chan<- struct{}) {
-		n.exit = daemon.Wait()
-		close(ended)
-	}(n.daemon, n.ended)
+	n.daemon = daemon
 	return nil
 }
 
 // AwaitReady waits until a daemon that was launched is ready.
 func (n *Node) AwaitReady(ctx context.Context) error {
-	if err := n.waitReady(ctx); err != nil {
-		return fmt.Errorf("%w\n%s", err, n.DaemonLog())
-	}
-	return nil
-}
-
-// waitReady asks for the node's status until both conditions hold.
-func (n *Node) waitReady(ctx context.Context) error {
 	// The first start in an emulated machine reads all it needs, kernel modules too, through that
 	// machine's disks.
-	ctx, cancel := context.WithTimeout(ctx, Slow(3*time.Minute))
-	defer cancel()
-	asked, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		select {
-		case <-n.ended:
-			stop() // nobody will answer
-		case <-ctx.Done():
-		}
-	}()
-	for {
-		status, err := n.Status(asked, &runtime.StatusRequest{}, grpc.WaitForReady(true))
-		if err == nil {
-			if err = notReady(status.GetStatus().GetConditions()); err == nil {
-				return nil
-			}
-		}
-		select {
-		case <-n.ended:
-			return fmt.Errorf("the daemon ended before it was ready: %v", n.exit)
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the daemon: %w: %w", ctx.Err(), err)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	return n.daemon.Await(ctx, Slow(3*time.Minute), Ready(n))
 }
 
 // notReady names each condition of a node that a pod needs and that does not hold; nil when all
@@ -205,42 +160,22 @@ func notReady(conditions []*runtime.RuntimeCondition) error {
 }
 
 // DaemonPID is the daemon's process id.
-func (n *Node) DaemonPID() int { return n.daemon.Process.Pid }
+func (n *Node) DaemonPID() int { return n.daemon.PID() }
 
 // Alive says whether the daemon still runs.
-func (n *Node) Alive() bool {
-	select {
-	case <-n.ended:
-		return false
-	default:
-		return true
-	}
-}
+func (n *Node) Alive() bool { return n.daemon.Alive() }
 
 // DaemonLog is what the daemon has said so far.
-func (n *Node) DaemonLog() string {
-	data, err := os.ReadFile(n.LogFile)
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes.TrimSpace(data))
-}
+func (n *Node) DaemonLog() string { return n.daemon.Log() }
 
 // SignalDaemon sends the daemon a signal and waits for its end. Pods run on.
 func (n *Node) SignalDaemon(signal syscall.Signal) error {
-	if err := n.daemon.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
+	exited, err := n.daemon.Signal(signal)
+	var exit *exec.ExitError
+	if signal == syscall.SIGTERM && errors.As(exited, &exit) {
+		return fmt.Errorf("the daemon ended with %w\n%s", exited, n.DaemonLog())
 	}
-	select {
-	case <-n.ended:
-		var exit *exec.ExitError
-		if signal == syscall.SIGTERM && errors.As(n.exit, &exit) {
-			return fmt.Errorf("the daemon ended with %w\n%s", n.exit, n.DaemonLog())
-		}
-		return nil
-	case <-time.After(Slow(Patience)):
-		return fmt.Errorf("the daemon did not end within %v of %v", Slow(Patience), signal)
-	}
+	return err
 }
 
 // Scope is what belongs to this node on the machine.

@@ -27,61 +27,37 @@ type server interface {
 
 // daemon is a server's process and a connection to it.
 type daemon struct {
-	cmd  *exec.Cmd
-	conn *grpc.ClientConn
-	log  string
+	process *node.Server
+	conn    *grpc.ClientConn
 }
 
 // launch starts a program whose socket is in dir and waits until it answers.
-func (d *daemon) launch(ctx context.Context, dir, program string, args ...string) error {
-	d.log = filepath.Join(dir, "log")
-	log, err := os.Create(d.log)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	d.cmd = exec.Command(program, args...)
-	d.cmd.Dir = dir
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
-		return err
-	}
+func (d *daemon) launch(ctx context.Context, dir, program string, args ...string) (err error) {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if d.conn, err = node.Dial(filepath.Join(dir, "sock")); err != nil {
+		return err
+	}
+	if d.process, err = node.RunServer(cmd, filepath.Join(dir, "log")); err != nil {
+		return errors.Join(err, d.conn.Close())
+	}
+	if err := d.process.Await(ctx, 30*time.Second, func(ctx context.Context) error {
+		_, err := d.client().ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})
+		return err
+	}); err != nil {
 		return errors.Join(err, d.stop())
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for {
-		_, err := d.client().ImageFsInfo(ctx, &runtime.ImageFsInfoRequest{})
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			out, _ := os.ReadFile(d.log)
-			return errors.Join(fmt.Errorf("it does not answer: %w\n%s", err, out), d.stop())
-		}
-	}
+	return nil
 }
 
 func (d *daemon) client() runtime.ImageServiceClient { return runtime.NewImageServiceClient(d.conn) }
 
-func (d *daemon) pid() int { return d.cmd.Process.Pid }
+func (d *daemon) pid() int { return d.process.PID() }
 
 func (d *daemon) stop() error {
-	if d.conn != nil {
-		d.conn.Close()
-	}
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	var exit *exec.ExitError
-	if err := d.cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		return err
-	}
-	return nil
+	_, err := d.process.Signal(syscall.SIGTERM)
+	return errors.Join(err, d.conn.Close())
 }
 
 type sunaba struct {

@@ -20,8 +20,7 @@ import (
 // crio is a running CRI-O.
 type crio struct {
 	dir     string
-	process *exec.Cmd
-	ended   chan error
+	process *node.Server
 	conn    *grpc.ClientConn
 }
 
@@ -104,58 +103,26 @@ func startCRIO(ctx context.Context, dir, programs, plugins, pause string, runtim
 			return nil, err
 		}
 	}
-	log, err := os.Create(filepath.Join(dir, "daemon.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	c := &crio{dir: dir, ended: make(chan error, 1)}
-	c.process = exec.Command(filepath.Join(programs, "crio"), "--config", filepath.Join(dir, "crio.conf"), "--config-dir", filepath.Join(dir, "none"))
-	c.process.Stdout, c.process.Stderr = log, log
-	c.process.Env = append(os.Environ(),
+	cmd := exec.Command(filepath.Join(programs, "crio"), "--config", filepath.Join(dir, "crio.conf"), "--config-dir", filepath.Join(dir, "none"))
+	cmd.Env = append(os.Environ(),
 		"CONTAINER_REGISTRIES_CONF="+filepath.Join(dir, "registries.conf"), "CONTAINERS_STORAGE_CONF="+filepath.Join(dir, "storage.conf"))
-	if err := c.process.Start(); err != nil {
+	c := &crio{dir: dir}
+	if c.conn, err = node.Dial(filepath.Join(dir, "c.sock")); err != nil {
 		return nil, err
 	}
-	go func() { c.ended <- c.process.Wait() }()
-	if c.conn, err = node.Dial(filepath.Join(dir, "c.sock")); err == nil {
-		err = c.ready(ctx)
+	if c.process, err = node.RunServer(cmd, filepath.Join(dir, "daemon.log")); err != nil {
+		return nil, errors.Join(err, c.conn.Close())
 	}
-	if err != nil {
-		_ = c.process.Process.Kill() // it may have ended
-		said, _ := os.ReadFile(log.Name())
-		_, swept := node.Sweep(dir)
-		return nil, errors.Join(fmt.Errorf("start CRI-O: %w\n%s", err, said), swept)
+	if err := c.process.Await(ctx, 30*time.Second, node.Answers(runtime.NewRuntimeServiceClient(c.conn))); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
-}
-
-func (c *crio) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	answered := make(chan error, 1)
-	go func() {
-		_, err := runtime.NewRuntimeServiceClient(c.conn).Version(ctx, &runtime.VersionRequest{}, grpc.WaitForReady(true))
-		answered <- err
-	}()
-	select {
-	case err := <-answered:
-		return err
-	case ended := <-c.ended:
-		c.ended <- ended
-		return fmt.Errorf("it ended: %v", ended)
-	}
 }
 
 // close ends it and takes away what is left of it. It keeps its storage's mounts and its shared
 // memory mounted, which is no error.
 func (c *crio) close() error {
-	err := c.process.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-c.ended:
-	case <-time.After(node.Patience):
-		err = errors.Join(err, errors.New("CRI-O did not end"), c.process.Process.Kill())
-	}
-	_, swept := node.Sweep(c.dir)
+	_, err := c.process.Signal(syscall.SIGTERM)
+	_, swept := node.Sweep(c.dir) // kills it if it has not ended
 	return errors.Join(err, c.conn.Close(), swept)
 }
