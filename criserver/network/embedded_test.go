@@ -406,9 +406,7 @@ func TestParallelSetups(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[netip.Addr]string{}
 	for worker := range 8 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for i := range 25 {
 				p := Pod{ID: fmt.Sprintf("%012x%052x", worker*100+i+1, 0), Name: fmt.Sprintf("w%d-%d", worker, i)}
 				p.Ports = []PortMapping{{HostPort: int32(10000 + worker*100 + i), ContainerPort: 80}}
@@ -437,7 +435,7 @@ func TestParallelSetups(t *testing.T) {
 					}
 				}
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	if len(seen) != 400 {
@@ -533,15 +531,13 @@ func TestServersSideBySide(t *testing.T) {
 	var wg sync.WaitGroup
 	nets := make([]Network, 6)
 	for i := range nets {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			n, err := start(w.options(fmt.Sprint(i)))
 			if err != nil {
 				t.Error(err)
 			}
 			nets[i] = n
-		}()
+		})
 	}
 	wg.Wait()
 	seen := map[netip.Prefix]bool{}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -237,12 +238,7 @@ func (l *stepper) input(p *pod, attempt uint32) translate.Input {
 
 // explicit says whether a manifest names the dnsPolicy itself.
 func explicit(e desired.Entry) bool {
-	for _, field := range e.Defaulted {
-		if field == "spec.dnsPolicy" {
-			return false
-		}
-	}
-	return true
+	return !slices.Contains(e.Defaulted, "spec.dnsPolicy")
 }
 
 // job makes one of an action, on the loop.

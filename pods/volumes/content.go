@@ -3,6 +3,7 @@ package volumes
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"path/filepath"
@@ -128,9 +129,7 @@ func (c *collector) configMap(name string, items []corev1.KeyToPath, optional *b
 	for key, value := range object.Data {
 		data[key] = []byte(value)
 	}
-	for key, value := range object.BinaryData {
-		data[key] = value
-	}
+	maps.Copy(data, object.BinaryData)
 	return c.keys(data, items, isTrue(optional), "configmap references non-existent config key")
 }
 

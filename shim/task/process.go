@@ -194,10 +194,8 @@ var moves = map[state][]state{
 
 // to checks a move; the caller holds the process's lock and then sets the state.
 func (s state) to(next state) error {
-	for _, n := range moves[s] {
-		if n == next {
-			return nil
-		}
+	if slices.Contains(moves[s], next) {
+		return nil
 	}
 	if s == deleted {
 		return fmt.Errorf("process is deleted: %w", errdefs.ErrNotFound)

@@ -7,6 +7,7 @@ import (
 	_ "embed" // the shells' scripts
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,10 +179,8 @@ func flagOf(c *cli.Command, word string) (f cli.Flag, value string, given bool) 
 
 func find(c *cli.Command, name string) cli.Flag {
 	for _, f := range c.Flags {
-		for _, n := range f.Names() {
-			if n == name {
-				return f
-			}
+		if slices.Contains(f.Names(), name) {
+			return f
 		}
 	}
 	return nil

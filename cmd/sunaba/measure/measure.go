@@ -148,10 +148,8 @@ func checkLoad(load string) error {
 }
 
 func (r *run) checkHandler() error {
-	for _, name := range r.c.Handlers() {
-		if name == r.o.Handler {
-			return nil
-		}
+	if slices.Contains(r.c.Handlers(), r.o.Handler) {
+		return nil
 	}
 	return fmt.Errorf("handler %q is not configured on this node (configured: %q): %w", r.o.Handler, r.c.Handlers()[1:], errdefs.ErrInvalidArgument)
 }

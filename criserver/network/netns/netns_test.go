@@ -329,9 +329,7 @@ func TestParallel(t *testing.T) {
 	root := t.TempDir()
 	var wg sync.WaitGroup
 	for i := range 32 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			dir := filepath.Join(root, fmt.Sprint(i))
 			if err := PinNamespaces(dir, PinOptions{Net: true, UTS: true, Hostname: fmt.Sprint("h", i)}); err != nil {
 				t.Error(err)
@@ -339,7 +337,7 @@ func TestParallel(t *testing.T) {
 			if err := UnpinNamespaces(dir); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 	}
 	wg.Wait()
 	runtime.LockOSThread() // from the main thread as well, if this is it

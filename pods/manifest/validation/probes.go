@@ -3,6 +3,7 @@ package validation
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -111,10 +112,8 @@ var signals = []corev1.Signal{
 }
 
 func isSignal(s corev1.Signal) bool {
-	for _, known := range signals {
-		if s == known {
-			return true
-		}
+	if slices.Contains(signals, s) {
+		return true
 	}
 	for i := 1; i <= 15; i++ {
 		if s == corev1.Signal(fmt.Sprintf("SIGRTMIN+%d", i)) || i <= 14 && s == corev1.Signal(fmt.Sprintf("SIGRTMAX-%d", i)) {

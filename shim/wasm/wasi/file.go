@@ -1,5 +1,7 @@
 package wasi
 
+import "slices"
+
 import "golang.org/x/sys/unix"
 
 // Kind is how a file is read, written and waited for.
@@ -179,10 +181,8 @@ const procfsMagic = 0x9fa0
 // and through files such as mem gives power over, the process the guest runs in, which is not the
 // guest's.
 func (s *System) guard(fd int, dev uint64) error {
-	for _, known := range s.devices {
-		if known == dev {
-			return nil
-		}
+	if slices.Contains(s.devices, dev) {
+		return nil
 	}
 	var fs unix.Statfs_t
 	if err := retry(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {

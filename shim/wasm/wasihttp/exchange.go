@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -83,9 +84,7 @@ func bodiless(method string, status int) bool {
 // head makes the head of the response, which is sent with the body or after a lull.
 func (w *writer) head(r *outgoingResponse) {
 	header := w.Header()
-	for name, values := range r.headers.Header() {
-		header[name] = values
-	}
+	maps.Copy(header, r.headers.Header())
 	if lengths := header["Content-Length"]; len(lengths) > 1 {
 		header["Content-Length"] = lengths[:1]
 	}

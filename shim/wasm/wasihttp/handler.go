@@ -139,15 +139,13 @@ func (h *Handler) start(guest Guest, request *incomingRequest, end time.Time) *e
 			guest.Stop(ErrDeadline)
 		}).Stop
 	}
-	h.guests.Add(1)
-	go func() {
-		defer h.guests.Done()
+	h.guests.Go(func() {
 		defer stop()
 		err := run(guest, request, e)
 		e.finish(err)
 		<-e.taken // the response first: this thread is awake
 		guest.Release(err)
-	}()
+	})
 	return e
 }
 
