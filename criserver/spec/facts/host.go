@@ -84,7 +84,7 @@ func capabilities() (uint64, error) {
 	return sets[cap.Permitted] & sets[cap.Bounding], nil
 }
 
-// capabilityNames are the names of a set, of an empty one none and not nil. Capabilities that have no
+// capabilityNames are the names of a set, of an empty one none and not nil. Capabilities without a
 // name are left out.
 func capabilityNames(set uint64) []string {
 	names, _ := cap.FromBitmap(set)
