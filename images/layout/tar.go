@@ -2,8 +2,6 @@ package layout
 
 import (
 	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +12,9 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/klauspost/compress/zstd"
+
+	"github.com/sunaba-project/sunaba/images/program"
+	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
 
 const (
@@ -40,52 +40,20 @@ func openTar(ctx context.Context, name, spool string) (files, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain, err := decompressor(f)
-	if err != nil {
+	magic := make([]byte, 4)
+	n, err := f.ReadAt(magic, 0)
+	if err != nil && err != io.EOF {
 		return nil, errors.Join(err, f.Close())
 	}
-	if plain != nil {
+	if program.IsCompressed(magic[:n]) {
 		defer f.Close()
-		defer plain.Close()
-		return readTar(ctx, plain, spool)
+		return readTar(ctx, f, spool)
 	}
 	t := &tarFiles{file: f}
 	if err := t.index(ctx); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return t, nil
-}
-
-// decompressor returns a reader of what a compressed file holds, nil for one that
-// is plain; the file is at its start then.
-func decompressor(f io.ReadSeeker) (io.ReadCloser, error) {
-	magic := make([]byte, 4)
-	n, err := io.ReadFull(f, magic)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, err
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return decompress(f, magic[:n])
-}
-
-func decompress(r io.Reader, magic []byte) (io.ReadCloser, error) {
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(r)
-		if err != nil {
-			return nil, fmt.Errorf("decompress: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-		return z, nil
-	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
-		if err != nil {
-			return nil, fmt.Errorf("decompress: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-		return z.IOReadCloser(), nil
-	}
-	return nil, nil
 }
 
 // readTar spools a stream, decompressed.
@@ -103,21 +71,12 @@ func readTar(ctx context.Context, r io.Reader, spool string) (_ files, err error
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	magic := make([]byte, 4)
-	n, err := io.ReadFull(r, magic)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, err
-	}
-	whole := io.MultiReader(bytes.NewReader(magic[:n]), r)
-	plain, err := decompress(whole, magic[:n])
+	plain, err := extract.Decompress(r)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("decompress: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	if plain != nil {
-		defer plain.Close()
-		whole = plain
-	}
-	if _, err := io.Copy(f, &cancelled{ctx, whole}); err != nil {
+	defer plain.Close()
+	if _, err := io.Copy(f, &cancelled{ctx, plain}); err != nil {
 		return nil, err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

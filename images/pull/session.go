@@ -122,7 +122,7 @@ func (x *session) target(ctx context.Context, n reference.Name, desc ocispec.Des
 	if len(chosen) == 0 {
 		return t, nil, variant.NoMatch(entries, handlers, x.p.Handlers)
 	}
-	images, refusals, err := x.variants(ctx, t, chosen, func(err error) bool { return errdefs.IsInvalidArgument(err) || isAbsent(err) })
+	images, refusals, err := x.variants(ctx, t, chosen, func(err error) bool { return errdefs.IsInvalidArgument(err) || errors.Is(err, errAbsent) })
 	if err != nil {
 		return t, nil, err
 	}
@@ -144,8 +144,6 @@ func (x *session) target(ctx context.Context, n reference.Name, desc ocispec.Des
 
 // errAbsent says that an archive does not contain a variant.
 var errAbsent = fmt.Errorf("it is not in the archive: %w", errdefs.ErrNotFound)
-
-func isAbsent(err error) bool { return errors.Is(err, errAbsent) }
 
 // mayPass reports whether a later retry may succeed.
 func mayPass(err error) bool {

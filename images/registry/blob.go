@@ -215,7 +215,7 @@ func (s *stream) take(p []byte) (int, error) {
 			return n, nil
 		}
 	}
-	if errors.Is(s.body.why(), errStalled) {
+	if errors.Is(context.Cause(s.body.ctx), errStalled) {
 		err = errStalled
 	}
 	return 0, err

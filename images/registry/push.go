@@ -13,11 +13,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// withPull asks for tokens that may pull from another repository too.
-func withPull(ctx context.Context, repository string) context.Context {
-	return docker.ContextWithAppendPullRepositoryScope(ctx, repository)
-}
-
 // pushing is the context of a push: tokens are asked for with the right to push.
 func (r *Repository) pushing(ctx context.Context) context.Context {
 	return docker.WithScope(ctx, "repository:"+r.path+":pull,push")

@@ -304,9 +304,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// why is what ended the request, nil if it continues.
-func (b *body) why() error { return context.Cause(b.ctx) }
-
 func (b *body) Close() error {
 	b.timer.Stop()
 	b.cancel(nil)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -141,7 +142,7 @@ func (u *upload) start(blob digest.Digest, from string) (done bool, err error) {
 	ctx := u.ctx
 	if from != "" {
 		c.query = url.Values{"mount": {blob.String()}, "from": {from}}
-		ctx = withPull(ctx, from)
+		ctx = docker.ContextWithAppendPullRepositoryScope(ctx, from) // the token may pull from there too
 	}
 	resp, e, err := u.r.do(ctx, c)
 	if err != nil {
