@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
@@ -114,9 +114,7 @@ func (n Node) Compile(ctx context.Context, m *Module) (Compiled, error) {
 // ShowCompiled says what was compiled.
 func ShowCompiled(w io.Writer, all []Compiled, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(append([]Compiled{}, all...))
+		return output.Encode(w, append([]Compiled{}, all...), output.JSON)
 	}
 	for _, c := range all {
 		did := fmt.Sprintf("compiled in %.2f s", c.Seconds)

@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -9,6 +8,7 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/sunaba-project/sunaba/cmd/sunaba/output"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/inspect"
@@ -17,12 +17,10 @@ import (
 // ShowReport shows what a module is.
 func ShowReport(w io.Writer, s Source, r inspect.Report, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(struct {
+		return output.Encode(w, struct {
 			Source Source `json:"source"`
 			inspect.Report
-		}{s, r})
+		}{s, r}, output.JSON)
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	from := s.Kind
