@@ -9,8 +9,9 @@
 package metrics
 
 import (
-	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"slices"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // family is a metric's name, meaning, kind and the labels that it has beside those of all.

@@ -10,16 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// checkPatterns refuses patterns of names that can match nothing.
-func checkPatterns(patterns []string) error {
-	for _, p := range patterns {
-		if _, err := path.Match(p, ""); err != nil || p == "" {
-			return fmt.Errorf("pattern of pinned images %q: it is malformed: %w", p, errdefs.ErrInvalidArgument)
-		}
-	}
-	return nil
-}
-
 // matchName reports whether a full name fits a pattern. Slashes are like any other character.
 func matchName(pattern, name string) bool {
 	flat := strings.NewReplacer("/", "\x00")
@@ -41,8 +31,10 @@ type Pins struct {
 //
 // ErrInvalidArgument for patterns that can match nothing.
 func NewPins(patterns []string) (*Pins, error) {
-	if err := checkPatterns(patterns); err != nil {
-		return nil, err
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			return nil, fmt.Errorf("pattern of pinned images %q: it is malformed: %w", p, errdefs.ErrInvalidArgument)
+		}
 	}
 	return &Pins{patterns: patterns, preloaded: make(map[string]bool)}, nil
 }

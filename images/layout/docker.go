@@ -109,6 +109,6 @@ func (l *Layout) describeLayer(ctx context.Context, name string, diff digest.Dig
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return d, err
 	}
-	d.Digest, err = digest.FromReader(&cancelled{ctx, f})
+	d.Digest, err = digest.FromReader(&Cancelled{ctx, f})
 	return d, err
 }

@@ -25,11 +25,9 @@ import (
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
-const (
-	// containerdName is the annotation by which containerd and Docker give an
-	// image its whole name; the specification's own is mostly just a tag.
-	containerdName = "io.containerd.image.name"
-)
+// containerdName is the annotation by which containerd and Docker give an
+// image its whole name; the specification's own is mostly just a tag.
+const containerdName = "io.containerd.image.name"
 
 // Root is an image in a layout: a manifest or an index.
 type Root struct {

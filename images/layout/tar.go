@@ -76,7 +76,7 @@ func readTar(ctx context.Context, r io.Reader, spool string) (_ files, err error
 		return nil, fmt.Errorf("decompress: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	defer plain.Close()
-	if _, err := io.Copy(f, &cancelled{ctx, plain}); err != nil {
+	if _, err := io.Copy(f, &Cancelled{ctx, plain}); err != nil {
 		return nil, err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -85,17 +85,18 @@ func readTar(ctx context.Context, r io.Reader, spool string) (_ files, err error
 	return t, t.index(ctx)
 }
 
-// cancelled is a reader that ends with its context.
-type cancelled struct {
-	ctx context.Context
-	r   io.Reader
+// Cancelled is a reader that ends with its context.
+type Cancelled struct {
+	Context context.Context
+	io.Reader
 }
 
-func (c *cancelled) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
+// Read reads unless the context has ended.
+func (c *Cancelled) Read(p []byte) (int, error) {
+	if c.Context.Err() != nil {
+		return 0, context.Cause(c.Context)
 	}
-	return c.r.Read(p)
+	return c.Reader.Read(p)
 }
 
 // index notes where each file lies.

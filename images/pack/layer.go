@@ -16,6 +16,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/sunaba-project/sunaba/host/regular"
+	"github.com/sunaba-project/sunaba/images/layout"
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
@@ -40,7 +41,7 @@ func (i *Image) copyModule(ctx context.Context, file string) (ocispec.Descriptor
 			return fmt.Errorf("read module: %w", err)
 		}
 		defer f.Close()
-		_, err = io.Copy(w, &cancelled{ctx, f})
+		_, err = io.Copy(w, &layout.Cancelled{Context: ctx, Reader: f})
 		return err
 	})
 }
@@ -108,23 +109,9 @@ func (e entry) write(ctx context.Context, w *tar.Writer, name string) error {
 	if !os.SameFile(info, e.info) || info.Size() != e.info.Size() {
 		return errChanged
 	}
-	n, err := io.Copy(w, &cancelled{ctx, io.LimitReader(f, e.info.Size())})
+	n, err := io.Copy(w, &layout.Cancelled{Context: ctx, Reader: io.LimitReader(f, e.info.Size())})
 	if err == nil && n < e.info.Size() {
 		err = errChanged
 	}
 	return err
-}
-
-// cancelled is a reader that ends with its context.
-type cancelled struct {
-	ctx context.Context
-	io.Reader
-}
-
-// Read reads unless the context has ended.
-func (c *cancelled) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.Reader.Read(p)
 }

@@ -9,7 +9,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"github.com/containerd/errdefs"
@@ -77,13 +76,7 @@ func classes() map[string]error {
 }
 
 func fail(err error) *failure {
-	f := &failure{Text: err.Error()}
-	for name, class := range classes() {
-		if errors.Is(err, class) {
-			f.Class = name
-		}
-	}
-	return f
+	return &failure{Text: err.Error(), Class: errdefs.Resolve(err).Error()}
 }
 
 // remote is an error that a server told.

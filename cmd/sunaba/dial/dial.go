@@ -111,9 +111,4 @@ func (c *Client) DefaultHandler() string {
 func (c *Client) Close() error { return c.Conn.Close() }
 
 // Native gives an error of a call its class back.
-func Native(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errgrpc.ToNative(err)
-}
+func Native(err error) error { return errgrpc.ToNative(err) }
