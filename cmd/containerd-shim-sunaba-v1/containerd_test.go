@@ -67,7 +67,6 @@ func newContainerd(t testing.TB) *containerd {
 		os.Remove("/run/sunaba/runc")
 		os.Remove("/run/sunaba")
 		eventually(t, "no process is left", func() bool { return len(processesIn(t, c.dir)) == 0 }) // one that ends closes its socket first
-		enginetest.RemoveCgroupParent()
 	})
 	return c
 }

@@ -22,7 +22,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	enginetest.RemoveCgroupParent() // not before: tests run side by side, and it is empty between two containers
+	os.Exit(code)
 }
 
 const patience = time.Minute
@@ -101,7 +103,6 @@ func (p *pod) end(t testing.TB) {
 		t.Logf("shim's log: %s", log)
 	}
 	p.nothingLeft(t)
-	enginetest.RemoveCgroupParent()
 }
 
 func (p *pod) nothingLeft(t testing.TB) {
