@@ -113,15 +113,15 @@ func classOf(text string) error {
 		words string
 		class error
 	}{
-		{"container does not exist", errdefs.ErrNotFound},           // runc
-		{"does not exist", errdefs.ErrNotFound},                     // crun: container `id` does not exist
-		{"is already in use", errdefs.ErrAlreadyExists},             // crun
-		{"with given ID already exists", errdefs.ErrAlreadyExists},  // runc
-		{"cannot exec in a stopped", errdefs.ErrFailedPrecondition}, // runc
-		{"is not running", errdefs.ErrFailedPrecondition},           // crun
-		{"process already finished", errdefs.ErrNotFound},           // runc
-		{"container not running", errdefs.ErrFailedPrecondition},    // runc
-		{"o space left on device", errdefs.ErrResourceExhausted},    // crun: No
+		{"container does not exist", errdefs.ErrNotFound},          // runc
+		{"does not exist", errdefs.ErrNotFound},                    // crun: container `id` does not exist
+		{"is already in use", errdefs.ErrAlreadyExists},            // crun
+		{"with given ID already exists", errdefs.ErrAlreadyExists}, // runc
+		{"cannot exec in a ", errdefs.ErrFailedPrecondition},       // runc: stopped or paused container
+		{"is not running", errdefs.ErrFailedPrecondition},          // crun
+		{"process already finished", errdefs.ErrNotFound},          // runc
+		{"container not running", errdefs.ErrFailedPrecondition},   // runc
+		{"o space left on device", errdefs.ErrResourceExhausted},   // crun: No
 		{"isk quota exceeded", errdefs.ErrResourceExhausted},
 	} {
 		if strings.Contains(text, c.words) {

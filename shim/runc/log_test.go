@@ -34,6 +34,7 @@ func TestClassOf(t *testing.T) {
 		"the path `/etc` is not a regular file: Operation not permitted":                                                                   errdefs.ErrPermissionDenied,
 		"exec process failed with error error in executing process : executable '/nope' not found in $PATH":                                errdefs.ErrInvalidArgument,
 		`exec process failed with error error in executing process : executable '/etc' at path '"/etc"' does not have correct permissions`: errdefs.ErrPermissionDenied,
+		"exec failed: cannot exec in a paused container (use --ignore-paused to override)":                                                 errdefs.ErrFailedPrecondition,
 		"container does not exist":                                                                                                         errdefs.ErrNotFound,
 		"container `id` does not exist":                                                                                                    errdefs.ErrNotFound,
 		`unable to start container process: chdir to cwd ("/x") set in config.json failed: no such file or directory`:                      nil,

@@ -108,6 +108,9 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 		t.s.publish(events.ExecStarted(r.ID, p.id, pid))
 		go t.s.watchExec(c, p)
 	})
+	if p != c.init && errdefs.Resolve(err) == errdefs.ErrUnknown && c.endsSoon() {
+		return nil, fmt.Errorf("the container is %s: %w", stopped, errdefs.ErrFailedPrecondition)
+	}
 	if err != nil {
 		return nil, err
 	}

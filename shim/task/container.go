@@ -22,6 +22,9 @@ import (
 // killTime is how long what a container left running may take to die.
 const killTime = 10 * time.Second
 
+// dyingTime is how long the end of a container may take that failed the start of a command in it.
+const dyingTime = 500 * time.Millisecond
+
 // container is a created container with its processes. It does not keep the bundle's
 // specification, which is large.
 type container struct {
@@ -152,6 +155,16 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 	}
 	p = newProcess(id, ep, streams, names)
 	return nil
+}
+
+// endsSoon says whether init ends within dyingTime: a kill is there before its end is seen.
+func (c *container) endsSoon() bool {
+	select {
+	case <-c.init.engine.Exited():
+		return true
+	case <-time.After(dyingTime):
+		return false
+	}
 }
 
 // endUnstarted ends a container whose first process never existed.

@@ -113,12 +113,16 @@ func (p *fakeProcess) CloseStdin() error                 { return nil }
 type fakeContainer struct {
 	fakeProcess
 	deletes int
-	failing int // how many deletes fail
+	failing int          // how many deletes fail
+	exec    shim.Process // nil = it has none
 }
 
 func (c *fakeContainer) Init() shim.Process { return &c.fakeProcess }
 func (c *fakeContainer) Exec(context.Context, string, *specs.Process, shim.IO) (shim.Process, error) {
-	return nil, errdefs.ErrNotImplemented
+	if c.exec == nil {
+		return nil, errdefs.ErrNotImplemented
+	}
+	return c.exec, nil
 }
 func (c *fakeContainer) Pids(context.Context) ([]int, error)                 { return nil, nil }
 func (c *fakeContainer) Pause(context.Context) error                         { return nil }
@@ -307,6 +311,39 @@ func TestRefusalsOfAStoppedContainerHaveNoID(t *testing.T) {
 	for what, err := range map[string]error{"exec": exec, "pids": pids, "resume": resume, "attach": attach} {
 		if !errdefs.IsFailedPrecondition(err) || strings.Contains(err.Error(), id) || !strings.Contains(err.Error(), "stopped") {
 			t.Errorf("%s: %v, want failed precondition, stopped, without an id", what, err)
+		}
+	}
+}
+
+// A runtime that is about to start a command in a container that is killed fails at any step, and
+// says so in any words: the end of the container, which follows, is what the caller has to know.
+func TestExecInAContainerThatIsBeingKilled(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		tasks, _ := newService(&fake{handles: true})
+		if _, err := tasks.create(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: newBundle(t, nil)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tasks.start(t.Context(), &task.StartRequest{ID: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := tasks.s.table.find("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const words = "read init-p: connection reset by peer"
+		c.engine.(*fakeContainer).exec = &fakeProcess{exited: make(chan struct{}), stuck: errors.New(words)}
+		if _, err := tasks.exec(t.Context(), &task.ExecProcessRequest{ID: "x", ExecID: "e", Spec: &anypb.Any{Value: []byte(`{"args":["true"]}`)}}); err != nil {
+			t.Fatal(err)
+		}
+		if dies {
+			time.AfterFunc(20*time.Millisecond, func() { _ = c.init.engine.Signal(context.Background(), syscall.SIGKILL, true) })
+		}
+		_, err = tasks.start(t.Context(), &task.StartRequest{ID: "x", ExecID: "e"})
+		switch {
+		case dies && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "the container is stopped")):
+			t.Errorf("exec in a container that dies: %v, want failed precondition", err)
+		case !dies && (err == nil || err.Error() != words):
+			t.Errorf("exec in a container that runs on: %v, want %q", err, words)
 		}
 	}
 }

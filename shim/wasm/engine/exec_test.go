@@ -79,6 +79,22 @@ func TestExecStop(t *testing.T) {
 	stillRuns(t, c.Init())
 }
 
+// A command that is being started while its container is killed has no process yet to kill.
+func TestKillBesideAnExecThatStarts(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	start(t, c.Init())
+	unborn := newProcess(c.(*container), shim.IO{})
+	if err := unborn.container.admit(unborn); err != nil {
+		t.Fatal(err)
+	}
+	defer unborn.container.forget(unborn)
+	if err := c.Init().Signal(t.Context(), unix.SIGKILL, true); err != nil {
+		t.Error(err)
+	}
+	ended(t, c.Init())
+}
+
 func TestExecInArtifactRunsTheModule(t *testing.T) {
 	b := newBench(t, "probe", "sleep")
 	artifact(b)

@@ -284,7 +284,7 @@ func (p *process) signal(sig syscall.Signal) error {
 	defer p.mu.Unlock()
 	switch {
 	case p.child == nil:
-		return fmt.Errorf("signal guest process: not started: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("signal guest process: not started: %w", errdefs.ErrNotFound)
 	case p.gone():
 		return fmt.Errorf("signal guest process: it has ended: %w", errdefs.ErrNotFound)
 	case sig == unix.SIGKILL:
