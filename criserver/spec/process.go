@@ -20,6 +20,9 @@ func (in *Input) process(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
+	if strings.Contains(strings.Join(args, ""), "\x00") {
+		return invalid("command", "it, or an argument, holds a zero byte")
+	}
 	env, err := in.env()
 	if err != nil {
 		return err

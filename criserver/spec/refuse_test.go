@@ -35,6 +35,7 @@ func TestContainerRefuses(t *testing.T) {
 		{"no container", func(in *Input) { in.Container = nil }, "both needed", errdefs.ErrInvalidArgument},
 		{"no name", func(in *Input) { in.Container.Metadata = nil }, "metadata.name: is empty", errdefs.ErrInvalidArgument},
 		{"nothing to run", func(in *Input) { in.Image.Entrypoint, in.Image.Cmd = nil, nil }, "command: neither", errdefs.ErrInvalidArgument},
+		{"command zero byte", func(in *Input) { in.Container.Command = []string{"sh", "x\x00"} }, "command: ", errdefs.ErrInvalidArgument},
 		{"env name", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a=b"}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"env zero byte", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("x\x00")}} }, "envs: ", errdefs.ErrInvalidArgument},
 		{"env of bytes", func(in *Input) { in.Container.Envs = []*runtime.KeyValue{{Key: "a", Value: []byte("\xff")}} }, `envs: the value of "a" is not UTF-8`, errdefs.ErrInvalidArgument},
