@@ -23,7 +23,7 @@ import (
 const killTime = 10 * time.Second
 
 // dyingTime is how long the end of a container may take that failed the start of a command in it.
-const dyingTime = 500 * time.Millisecond
+const dyingTime = 100 * time.Millisecond
 
 // container is a created container with its processes. It does not keep the bundle's
 // specification, which is large.
