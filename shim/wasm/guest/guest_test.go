@@ -157,3 +157,15 @@ func TestTrapped(t *testing.T) {
 		}
 	}
 }
+
+func TestGuestNamesItsAuthorities(t *testing.T) {
+	var p process
+	p.guest.root = &tree{fd: -1}
+	if c := p.clientConfig(); c.CertFile != "" {
+		t.Errorf("without a name: %q", c.CertFile)
+	}
+	p.config.Env = []string{"A=SSL_CERT_FILE=no", "SSL_CERT_FILE=/my/roots.pem", "B=1"}
+	if c := p.clientConfig(); c.CertFile != "/my/roots.pem" {
+		t.Errorf("got %q", c.CertFile)
+	}
+}

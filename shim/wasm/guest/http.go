@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,17 @@ func (p *process) answers() bool { return p.config.Load.HTTP && !p.config.Furthe
 
 // client sends the requests of guests.
 func (p *process) client() *wasihttp.Client {
-	return wasihttp.NewClient(wasihttp.ClientConfig{Root: p.guest.root.fd})
+	return wasihttp.NewClient(p.clientConfig())
+}
+
+func (p *process) clientConfig() wasihttp.ClientConfig {
+	c := wasihttp.ClientConfig{Root: p.guest.root.fd}
+	for _, variable := range p.config.Env {
+		if file, is := strings.CutPrefix(variable, "SSL_CERT_FILE="); is {
+			c.CertFile = file
+		}
+	}
+	return c
 }
 
 // httpGuest is a component that answers HTTP requests. It implements host.

@@ -44,8 +44,6 @@ type ClientConfig struct {
 	Root int
 	// CertFile is the guest's SSL_CERT_FILE, "" for none.
 	CertFile string
-	// Fallback returns the certificates, in PEM, for guests whose "/" has none. It may be nil.
-	Fallback func() []byte
 }
 
 // Client sends the requests of guests. All instances of a container share it and its connections.
@@ -183,7 +181,7 @@ func (cl *Client) files() (*wasi.System, *wasi.Dir, error) {
 }
 
 // readRoots reads the certificates of the authorities that guests trust: those that the guest's
-// environment names, those of its "/", those of the node.
+// environment names, else those of its "/".
 func (cl *Client) readRoots() *x509.CertPool {
 	pool := x509.NewCertPool()
 	if system, root, err := cl.files(); err == nil {
@@ -197,9 +195,6 @@ func (cl *Client) readRoots() *x509.CertPool {
 				return pool
 			}
 		}
-	}
-	if cl.config.Fallback != nil && cl.config.CertFile == "" {
-		pool.AppendCertsFromPEM(cl.config.Fallback())
 	}
 	return pool
 }

@@ -266,14 +266,13 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAuthorities are those of the guest's files, else the node's.
+// TestAuthorities are those of the guest's files.
 func TestAuthorities(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(upstream))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are to fail
 	s.StartTLS()
 	defer s.Close()
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	node := func() []byte { return certificate }
 	file := func(path string) string {
 		root := t.TempDir()
 		os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755)
@@ -286,10 +285,9 @@ func TestAuthorities(t *testing.T) {
 		want   string
 	}{
 		"none":               {t.TempDir(), ClientConfig{}, "TLS-certificate-error"},
-		"the node's":         {t.TempDir(), ClientConfig{Fallback: node}, "200"},
 		"the guest's":        {file("etc/ssl/certs/ca-certificates.crt"), ClientConfig{}, "200"},
 		"named by the guest": {file("my/roots.pem"), ClientConfig{CertFile: "/my/roots.pem"}, "200"},
-		"named, not there":   {t.TempDir(), ClientConfig{CertFile: "/my/roots.pem", Fallback: node}, "TLS-certificate-error"},
+		"named, not there":   {file("etc/ssl/certs/ca-certificates.crt"), ClientConfig{CertFile: "/my/roots.pem"}, "TLS-certificate-error"},
 	} {
 		g := client(t, c.root, c.config)
 		if got := g.fetch(g.request("GET", s.URL), ""); !strings.HasPrefix(got, c.want) {
