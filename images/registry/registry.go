@@ -26,7 +26,6 @@
 package registry
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -108,19 +107,40 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
-	o.StallTimeout = cmp.Or(o.StallTimeout, DefaultStallTimeout)
-	o.StoreTimeout = cmp.Or(o.StoreTimeout, DefaultStoreTimeout)
-	o.Retries = cmp.Or(o.Retries, DefaultRetries)
-	o.MaxRetryAfter = cmp.Or(o.MaxRetryAfter, DefaultMaxRetryAfter)
-	o.MaxFetches = cmp.Or(o.MaxFetches, DefaultMaxFetches)
-	o.RangeThreshold = cmp.Or(o.RangeThreshold, DefaultRangeThreshold)
-	o.RangeSize = cmp.Or(o.RangeSize, DefaultRangeSize)
-	o.RangeMemory = cmp.Or(o.RangeMemory, DefaultRangeMemory)
-	o.Chunk = cmp.Or(o.Chunk, DefaultChunk)
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&o.ConnectTimeout, DefaultConnectTimeout}, {&o.StallTimeout, DefaultStallTimeout}, {&o.MaxRetryAfter, DefaultMaxRetryAfter},
+		{&o.StoreTimeout, DefaultStoreTimeout},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	if o.Retries == 0 {
+		o.Retries = DefaultRetries
+	}
+	if o.MaxFetches <= 0 {
+		o.MaxFetches = DefaultMaxFetches
+	}
+	if o.RangeThreshold == 0 {
+		o.RangeThreshold = DefaultRangeThreshold
+	}
+	if o.RangeSize <= 0 {
+		o.RangeSize = DefaultRangeSize
+	}
+	if o.RangeMemory <= 0 {
+		o.RangeMemory = DefaultRangeMemory
+	}
+	if o.Chunk <= 0 {
+		o.Chunk = DefaultChunk
+	}
 	if o.Sleep == nil {
 		o.Sleep = sleep
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }
