@@ -21,6 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/supportbundle"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/usage"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
+	"github.com/sunaba-project/sunaba/host/process"
 	"github.com/sunaba-project/sunaba/version"
 )
 
@@ -55,7 +56,7 @@ func exitCode(err error, signalled bool, errOut io.Writer) int {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
-		return int(code)
+		return process.ExitCode(int(code))
 	case signalled && errors.Is(err, context.Canceled):
 		text := strings.ReplaceAll(errtext.Of(err), context.Canceled.Error(), "interrupted")
 		fmt.Fprintln(errOut, "sunaba:", strings.ReplaceAll(text, "interrupted: interrupted", "interrupted"))

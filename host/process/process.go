@@ -2,12 +2,23 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 )
+
+// ExitCode is the exit code, 0 to 255, of a process that stands for a program which ended with
+// code: its low eight bits, as the kernel keeps them, or 255 where these would make a success of a
+// failure.
+func ExitCode(code int) int {
+	if code == 0 {
+		return 0
+	}
+	return cmp.Or(code&0xff, 0xff)
+}
 
 // Kill kills a process and waits for its end. One that has ended is no error. meant, if given, is
 // asked whether it is the one that is meant, when the pid cannot become another's any more; if it

@@ -161,8 +161,7 @@ func (o RunOptions) attend(c shim.Container, signals <-chan os.Signal) (int, err
 	}
 }
 
-// ended is the exit code, of which a process has eight bits. What the guest process could not tell
-// itself is told.
+// ended is the exit code. What the guest process could not tell itself is told.
 func (o RunOptions) ended(e shim.Exit) int {
 	switch {
 	case e.OOMKilled && e.Message == "":
@@ -172,7 +171,7 @@ func (o RunOptions) ended(e shim.Exit) int {
 	case e.Message != "" && (e.Code != exitTrap || e.OOMKilled):
 		fmt.Fprintln(o.Notes, "sunaba:", e.Message)
 	}
-	return int(e.Code & 0xff)
+	return int(e.Code)
 }
 
 // exitTrap is the exit code of a guest that trapped; its stack is on standard error by then.

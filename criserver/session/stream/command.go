@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/exec"
 
 	"github.com/sunaba-project/sunaba/criserver/session"
+	"github.com/sunaba-project/sunaba/host/process"
 )
 
 // command is what a client of exec or attach takes part in.
@@ -82,7 +83,7 @@ func (c *command) ExecInContainer(ctx context.Context, _, _, _ string, _ []strin
 		return err
 	}
 	if code != 0 {
-		return exec.CodeExitError{Code: int(code), Err: fmt.Errorf("command ended with exit code %d", code)}
+		return exec.CodeExitError{Code: process.ExitCode(int(code)), Err: fmt.Errorf("command ended with exit code %d", code)}
 	}
 	return nil
 }

@@ -215,6 +215,26 @@ func TestSPDY(t *testing.T) {
 	}
 }
 
+// Clients take a code that is no byte for a fault of the protocol. A guest's may be any number.
+func TestLargeExitCodes(t *testing.T) {
+	for code, want := range map[int32]string{255: "255", 256: "255", 259: "3", -1: "255"} {
+		s := listen(t, &echo{code: code})
+		conn := upgrade(t, s.exec(t, false), nil, "v4.channel.k8s.io")
+		end, in := create(t, conn, "error"), create(t, conn, "stdin")
+		create(t, conn, "stdout")
+		create(t, conn, "stderr")
+		in.Close()
+		ws := dialWS(t, s.exec(t, false), "v5.channel.k8s.io")
+		send(t, ws, "\xff\x00") // the end of stdin
+		for _, text := range []string{all(t, end), channels(t, ws)[3]} {
+			expectCode(t, status(t, text), want)
+			if told := fmt.Sprintf("exit code %d", code); !strings.Contains(text, told) {
+				t.Errorf("status %s, want %q in it", text, told)
+			}
+		}
+	}
+}
+
 func TestSPDYResize(t *testing.T) {
 	e := &echo{}
 	s := listen(t, e)

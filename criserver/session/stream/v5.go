@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/sunaba-project/sunaba/host/process"
 )
 
 // serveV5 serves version 5 of the channel protocol, which is only spoken over WebSockets: version 4
@@ -84,7 +86,7 @@ func toStatus(code int32, err error) metav1.Status {
 		return metav1.Status{
 			Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason,
 			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
-				{Type: remotecommand.ExitCodeCauseType, Message: strconv.Itoa(int(code))},
+				{Type: remotecommand.ExitCodeCauseType, Message: strconv.Itoa(process.ExitCode(int(code)))},
 			}},
 			Message: fmt.Sprintf("command terminated with non-zero exit code: command ended with exit code %d", code),
 		}
