@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
@@ -83,8 +85,14 @@ func (f *further) Start(ctx context.Context) error {
 }
 
 // Signal implements shim.Process. A guest starts no processes: it is all that there is of this one.
+// That its terminal was closed ends it, whether it reads its input or not, as it does any program
+// that has no handler.
 func (f *further) Signal(ctx context.Context, sig syscall.Signal, _ bool) error {
-	return f.process.Signal(ctx, sig, false)
+	err := f.process.Signal(ctx, sig, false)
+	if err == nil && sig == unix.SIGHUP && f.spec.Terminal {
+		time.AfterFunc(hearing, func() { _ = f.engine.reaper.Signal(f.child, unix.SIGKILL) })
+	}
+	return err
 }
 
 // release lets the guest run as soon as it exists.

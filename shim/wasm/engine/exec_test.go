@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/tests/pty"
 )
 
 func TestExec(t *testing.T) {
@@ -75,6 +77,45 @@ func TestExecStop(t *testing.T) {
 	signal(t, p, unix.SIGTERM)
 	if exit := ended(t, p); exit.Code != 143 {
 		t.Errorf("exit %+v", exit)
+	}
+	stillRuns(t, c.Init())
+}
+
+// A command whose terminal was closed ends also if it does not read its input. So does one in a
+// paused container, once that runs on.
+func TestExecHangUp(t *testing.T) {
+	b := newBench(t, "probe", "sleep")
+	c := b.create()
+	start(t, c.Init())
+	for _, paused := range []bool{false, true} {
+		master, slave := pty.Open(t)
+		p, err := c.Exec(t.Context(), "x", &specs.Process{Args: []string{"/app.wasm", "sleep"}, Cwd: "/", Terminal: true},
+			shim.IO{Stdin: slave, Stdout: slave, Stderr: slave, Terminal: true, Console: master})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, p)
+		slave.Close()
+		if _, err := master.Read(make([]byte, 100)); err != nil { // it sleeps
+			t.Fatal(err)
+		}
+		if paused {
+			if err := c.Pause(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		signal(t, p, unix.SIGHUP)
+		if paused {
+			select {
+			case <-p.Exited():
+				t.Error("the end of a terminal has resumed the container")
+			case <-time.After(2 * hearing):
+			}
+			if err := c.Resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended(t, p)
 	}
 	stillRuns(t, c.Init())
 }
