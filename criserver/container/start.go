@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
@@ -157,7 +158,11 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 	}
 	req.Stdout = stdio.Attachable
 	if rec.LogPath != "" {
-		if err := os.MkdirAll(filepath.Dir(rec.LogPath), 0o755); err != nil {
+		err := os.MkdirAll(filepath.Dir(rec.LogPath), 0o755)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOENT) { // as below /proc
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+		}
+		if err != nil {
 			return req, fmt.Errorf("make log folder: %w", err)
 		}
 		req.Stdout = stdio.Scheme + rec.LogPath

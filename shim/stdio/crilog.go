@@ -61,10 +61,13 @@ func openLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
 // writes to it.
 func appendTo(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o640)
-	if errors.Is(err, unix.ENXIO) { // a pipe that nothing reads, or a socket
+	switch {
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR):
+		// A pipe that nothing reads, a socket, or a folder.
 		return nil, fmt.Errorf("%q is not a regular file: %w", path, errdefs.ErrInvalidArgument)
-	}
-	if err != nil {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR): // its folder was taken away
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	case err != nil:
 		return nil, err
 	}
 	info, err := file.Stat()

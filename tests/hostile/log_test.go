@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,20 +20,33 @@ func TestLogThatIsNoFile(t *testing.T) {
 	n.pull(world.guest)
 	for _, handler := range []string{"runc", "wasm"} {
 		p := n.run(handler)
-		config := idle(handler)
-		log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
-		if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mkfifo(log, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := p.tryCreate(config)
-		if err == nil {
+		for name, there := range map[string]struct {
+			made func(log string) error
+			code codes.Code
+		}{
+			"a pipe":            {func(log string) error { return unix.Mkfifo(log, 0o600) }, codes.InvalidArgument},
+			"a folder":          {func(log string) error { return os.Mkdir(log, 0o700) }, codes.InvalidArgument},
+			"a link to nowhere": {func(log string) error { return os.Symlink("/nowhere/x", log) }, codes.FailedPrecondition},
+			"a file as the folder": {func(log string) error {
+				folder := filepath.Dir(log)
+				return errors.Join(os.Remove(folder), os.WriteFile(folder, nil, 0o600))
+			}, codes.FailedPrecondition},
+		} {
+			config := idle(handler)
+			c, err := p.tryCreate(config)
+			p.check(err)
+			log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
+			p.check(there.made(log))
 			_, err = p.StartContainer(p.within(node.Patience), &runtime.StartContainerRequest{ContainerId: c.id})
+			t.Log(handler, name)
+			n.refused(err, there.code, filepath.Dir(config.GetLogPath()))
 		}
-		n.refused(err, codes.InvalidArgument, config.GetLogPath())
-		p.start(idle(handler))
+		config := idle(handler)
+		c := p.start(config)
+		log := filepath.Join(p.config.GetLogDirectory(), config.GetLogPath())
+		p.check(os.RemoveAll(filepath.Dir(log)))
+		_, err := p.ReopenContainerLog(p.within(node.Patience), &runtime.ReopenContainerLogRequest{ContainerId: c.id})
+		n.refused(err, codes.FailedPrecondition, "no such file")
 		p.stop()
 		p.remove()
 	}
