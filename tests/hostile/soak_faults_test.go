@@ -230,7 +230,8 @@ func (f *faults) manyConnections() {
 		errs := make([]error, connections)
 		for i := range connections {
 			all.Go(func() {
-				// busybox's httpd queues nine connections: Linux drops what is sent beyond, on a bare machine too.
+				// busybox's httpd queues nine connections: Linux drops what is sent beyond, on a bare
+				// machine too.
 				node.Within(node.Patience, func() bool {
 					errs[i] = get(address, i%2 == 0, patience)
 					return errs[i] == nil || guest
