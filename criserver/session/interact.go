@@ -85,7 +85,7 @@ func (m *Manager) interact(ctx context.Context, e *execution, dir string, proces
 	select {
 	case x := <-ended:
 		if x.err != nil {
-			return 0, x.err
+			return 0, e.shim.ExplainMissing(x.err)
 		}
 		ses.drain(ctx)
 		e.drop(ctx)

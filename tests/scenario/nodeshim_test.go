@@ -302,6 +302,30 @@ func TestKillSharedShim(t *testing.T) {
 	m.clean()
 }
 
+// A command that dies with the shared shim says so, whoever waits for it.
+func TestExecWhoseSharedShimIsKilled(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	p := m.run("runc")
+	c := p.begin(sh("sleep 1000"))
+	for _, kind := range []string{"--sync=true", "--sync=false"} {
+		session := m.crictl("exec", kind, c.id, "sh", "-c", "echo up >/proc/1/fd/1; sleep 1000")
+		var said node.Buffer
+		session.Stderr = &said
+		if err := session.Start(); err != nil {
+			t.Fatal(err)
+		}
+		c.says("up")
+		p.killSharedShim()
+		if err := session.Wait(); err == nil || !strings.Contains(said.String(), "its successor has killed the command") {
+			t.Errorf("%s: %v, %s", kind, err, said.String())
+		}
+		if err := os.Truncate(c.log, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Server and shim are killed together, and the job ends while there is no server.
 func TestKillDaemonAndSharedShim(t *testing.T) {
 	m := start(t, sharedHandlers)
