@@ -138,6 +138,10 @@ func TestCodes(t *testing.T) {
 		"pod of a name that is taken": {func() error {
 			return run(func(c *runtime.PodSandboxConfig) { c.Metadata = p.config.GetMetadata() })
 		}, codes.AlreadyExists},
+		"image of an impossible port": {func() error {
+			_, err := m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: "localhost:99999/x"}})
+			return err
+		}, codes.InvalidArgument},
 		"stats of no container": {func() error {
 			_, err := m.ContainerStats(ctx, &runtime.ContainerStatsRequest{ContainerId: noSuchID})
 			return err
