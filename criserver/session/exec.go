@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -50,8 +51,8 @@ func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	if err != nil {
 		return Output{}, fmt.Errorf("exec: %w", err)
 	}
-	if len(cmd) == 0 {
-		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", r.Record.Name(), errdefs.ErrInvalidArgument)
+	if len(cmd) == 0 || strings.Contains(strings.Join(cmd, ""), "\x00") {
+		return Output{}, fmt.Errorf("exec in container %q: the command is empty or holds a zero byte: %w", r.Record.Name(), errdefs.ErrInvalidArgument)
 	}
 	process, err := m.process(r, cmd)
 	if err != nil {
