@@ -47,7 +47,7 @@ type Server struct {
 
 // NewServer makes a server on a listener, which it closes. Access is where a line for each request
 // is written, nil for nowhere. rest is called when there has been no request for a while, to give
-// memory back, crowded with each request while there are many connections or requests, which take memory.
+// memory back, crowded with each request while many connections or requests take memory.
 func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded func()) *Server {
 	s := &Server{handler: h, listener: newListener(l, maxConns), crowded: crowded}
 	protocols := new(http.Protocols)
