@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/images/access"
 	"github.com/sunaba-project/sunaba/images/archive"
@@ -159,8 +162,12 @@ func (s *Service) Remove(ctx context.Context, nameOrID string) error {
 	return s.collector.Remove(ctx, nameOrID)
 }
 
-// Untag takes a name from an image, and removes one that has no other. See retain.Collector.Untag.
+// Untag takes a name from an image, and removes one that has no other; a pinned one only with
+// force, else it is ErrFailedPrecondition. See retain.Collector.Untag.
 func (s *Service) Untag(ctx context.Context, nameOrID string, force bool) (removed bool, err error) {
+	if img, err := s.Find(ctx, nameOrID, ""); err == nil && img.Pinned && len(img.RepoTags) < 2 && !force {
+		return false, fmt.Errorf("remove image %q: it is pinned, by ROOT/preload or [images] pinned; --force removes it: %w", nameOrID, errdefs.ErrFailedPrecondition)
+	}
 	return s.collector.Untag(ctx, nameOrID, force)
 }
 

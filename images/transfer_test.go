@@ -340,7 +340,25 @@ func TestPreloadAndPinned(t *testing.T) {
 	if img := s.mustFind(r.host+"/three:v1", ""); img.Pinned {
 		t.Error("pinned without a pattern")
 	}
-	// An explicit removal is obeyed, and the next start brings it again.
+	// A person has to say that it is meant, except where another name keeps the image.
+	for _, name := range []string{"one", "two"} {
+		name = r.host + "/" + name + ":v1"
+		for _, by := range []string{name, edge.mustFind(name, "").ID} {
+			if removed, err := edge.Untag(t.Context(), by, false); removed || !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "--force") {
+				t.Errorf("%s is removed: %v, %v", by, removed, err)
+			}
+		}
+	}
+	if err := edge.Tag(t.Context(), r.host+"/two:v1", []string{"mine:1"}); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := edge.Untag(t.Context(), "mine:1", false); removed || err != nil {
+		t.Errorf("another name of a pinned image: %v, %v", removed, err)
+	}
+	if removed, err := edge.Untag(t.Context(), r.host+"/two:v1", true); !removed || err != nil {
+		t.Errorf("a removal by force: %v, %v", removed, err)
+	}
+	// RemoveImage of the CRI is obeyed, and the next start brings it again.
 	if err := edge.Remove(t.Context(), r.host+"/one:v1"); err != nil {
 		t.Fatal(err)
 	}

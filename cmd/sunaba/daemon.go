@@ -36,7 +36,7 @@ import (
 // different ones. config is the file of the configuration, "" without.
 type places struct {
 	root, state, socket, config string
-	standard                    bool // the root was given as that of defaultPlaces, whatever it leads to
+	standard                    bool // the root is that of defaultPlaces, whatever it leads to
 }
 
 // defaultPlaces are those of a machine's one server.
@@ -141,9 +141,7 @@ func prepared(ctx context.Context, shim, cache string) ([]images.Prepared, error
 
 func networkOptions(c config, p places, logger *slog.Logger) network.Options {
 	bridge := c.Network.Bridge
-	if bridge == "" && p.standard {
-		bridge = network.DefaultBridgeName("")
-	} else if bridge == "" {
+	if bridge == "" && !p.standard {
 		bridge = network.DefaultBridgeName(p.root)
 	}
 	return network.Options{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,18 +41,28 @@ func TestPlacesBehindLinks(t *testing.T) {
 	}
 }
 
-// The bridge of the standard root is the same wherever a link in its place leads.
+// The bridge of the standard root is the same wherever a link in its place leads, and by whatever
+// path it is given.
 func TestBridgeOfTheStandardRoot(t *testing.T) {
 	p := defaultPlaces()
 	if err := p.resolve(); err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/var/lib", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range []string{"/var/lib/../lib/sunaba", filepath.Join(link, "sunaba")} {
+		if named := (places{root: root}); named.resolve() != nil || !named.standard {
+			t.Errorf("%s is not the standard root", root)
+		}
+	}
 	p.root = "/data/sunaba"
-	if got := networkOptions(config{}, p, nil).Embedded.Bridge; got != "sunaba0" {
+	if got := networkOptions(config{}, p, nil).Embedded.Bridge; cmp.Or(got, "sunaba0") != "sunaba0" {
 		t.Errorf("the bridge is %s", got)
 	}
 	p.standard = false
-	if got := networkOptions(config{}, p, nil).Embedded.Bridge; got == "sunaba0" {
+	if got := networkOptions(config{}, p, nil).Embedded.Bridge; got == "" || got == "sunaba0" {
 		t.Errorf("the bridge is that of the standard root")
 	}
 }

@@ -117,7 +117,6 @@ func serve(ctx context.Context, cmd *cli.Command) error {
 // of symbolic links: OCI runtimes refuse them in a container's root, and the kernel lists no mount
 // by them.
 func (p *places) resolve() error {
-	p.standard = p.root == defaultPlaces().root
 	all := []*string{&p.root, &p.state, &p.socket}
 	if p.config != "" {
 		all = append(all, &p.config)
@@ -132,6 +131,8 @@ func (p *places) resolve() error {
 		}
 		*path = full
 	}
+	standard, err := real(defaultPlaces().root)
+	p.standard = err == nil && p.root == standard
 	return nil
 }
 

@@ -28,6 +28,7 @@ type judge struct {
 const (
 	doRestart = "restart the server: it cleans up when it starts (or stop it and run check --repair)"
 	doRepair  = "run check --repair with the server stopped, or start the server"
+	doAgain   = "check again: its end may not be written yet, which takes longer on a full or read-only disk; if this stays, restart the server"
 	doRemove  = "remove the pod (crictl rmp -f); the kubelet makes a new one"
 )
 
@@ -211,12 +212,12 @@ func (j *judge) running(pod state.Sandbox, rec state.Container) {
 		}
 		return // the next start of the server takes note of it
 	}
+	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(rec.PID))); err != nil {
+		j.add(subject, doAgain, nil, "it is on record as running, but its process %d is not there", rec.PID)
+		return
+	}
 	if _, err := os.Stat(filepath.Join(bundle, "config.json")); err != nil {
 		j.add(subject, doRemove, nil, "its bundle %s is not there", bundle)
-	}
-	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(rec.PID))); err != nil {
-		j.add(subject, doRemove, nil, "it is on record as running, but its process %d is not there", rec.PID)
-		return
 	}
 	if len(rec.RootFS) > 0 && !slices.Contains(j.seen.mounts, filepath.Join(bundle, "rootfs")) {
 		j.add(subject, doRemove, nil, "its root filesystem is not mounted at %s", filepath.Join(bundle, "rootfs"))

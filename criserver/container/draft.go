@@ -69,10 +69,7 @@ func (m *Manager) Draft(ctx context.Context, r Request, img images.Image) (_ *Dr
 		sb.Prepare(ctx)
 		m.maker.Ready(ctx, img)
 	}
-	rec, err := r.intent(sb, img, m.created(r.Pod.ID), func(id string) string { return m.o.Sandboxes.Leaf(r.Pod, id) })
-	if err != nil {
-		return nil, err
-	}
+	rec := r.intent(sb, img, m.created(r.Pod.ID), func(id string) string { return m.o.Sandboxes.Leaf(r.Pod, id) })
 	if err := m.records.Create(rec.ID, rec); err != nil {
 		return nil, fmt.Errorf("record intent: %w", err)
 	}

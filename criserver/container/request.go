@@ -68,11 +68,8 @@ func (m *Manager) Once(ctx context.Context, r Request, kind string, create func(
 }
 
 // intent is the record of a container before anything is made of it.
-func (r Request) intent(sb *sandbox.Sandbox, img images.Image, created time.Time, leaf func(id string) string) (state.Container, error) {
-	id, err := newID(sb, r.Config, img)
-	if err != nil {
-		return state.Container{}, err
-	}
+func (r Request) intent(sb *sandbox.Sandbox, img images.Image, created time.Time, leaf func(id string) string) state.Container {
+	id := newID(sb, r.Config, img)
 	return state.Container{
 		ID: id, SandboxID: r.Pod.ID, Phase: state.Creating, CreatedAt: created,
 		Config:    state.ContainerConfig{Value: r.Config},
@@ -83,7 +80,7 @@ func (r Request) intent(sb *sandbox.Sandbox, img images.Image, created time.Time
 		LogPath:       logPath(r.Pod.Config.Value, r.Config),
 		SnapshotKey:   id,
 		CgroupsPath:   leaf(id),
-	}, nil
+	}
 }
 
 // pidNamespace finds the PID namespace that a container joins because it is another container's, ""
@@ -114,7 +111,7 @@ func (r Request) pidNamespace(all *index) (string, error) {
 
 // newID is the id of a new container. One with a guest gets the id that was drawn ahead of it,
 // unless it has a terminal, which a prewarmed process cannot get.
-func newID(sb *sandbox.Sandbox, config *runtime.ContainerConfig, img images.Image) (string, error) {
+func newID(sb *sandbox.Sandbox, config *runtime.ContainerConfig, img images.Image) string {
 	if config.GetTty() || !build.IsWasm(img) && img.Program == "" {
 		return state.NewID()
 	}

@@ -27,7 +27,7 @@ import (
 //
 // ErrFailedPrecondition if the container is not Created or its sandbox not ready. Any other error
 // means that it failed to start: it is Exited then, with reason StartError, code 128 and the
-// error as its message.
+// error as its message. So it is where ctx ends, as with containerd.
 func (m *Manager) Start(ctx context.Context, id string) (err error) {
 	_, c, err := m.find(id)
 	if err != nil {

@@ -33,9 +33,6 @@ func DefaultBridgeName(root string) string {
 	if root == "" || filepath.Clean(root) == defaultRoot {
 		return defaultBridge
 	}
-	if abs, err := filepath.Abs(root); err == nil {
-		root = abs
-	}
 	sum := sha256.Sum256([]byte(filepath.Clean(root)))
 	return "snb" + hex.EncodeToString(sum[:4])
 }

@@ -151,6 +151,9 @@ func (c *cniNetwork) delete(ctx context.Context, a attachment) error {
 		path = ""
 	}
 	if err := c.cni.DelNetworkList(ctx, list, a.runtimeConf(path)); err != nil {
+		if strings.Contains(err.Error(), "failed to find plugin") { // a plugin says so of its IPAM too
+			err = fmt.Errorf("%w: install it again, or link its name to /bin/true there to give up what it made: %w", err, errdefs.ErrFailedPrecondition)
+		}
 		return fmt.Errorf("delete pod from CNI network %q: %w", list.Name, err)
 	}
 	return c.forget(a.ContainerID)

@@ -279,6 +279,40 @@ func TestCNITeardownWithoutNamespace(t *testing.T) {
 	}
 }
 
+// A pod whose plugins were removed stays until they are back, or a program that does nothing is.
+func TestCNITeardownWithoutPlugins(t *testing.T) {
+	w := newCNIWorld(t)
+	w.configure("10.conflist", "net", "")
+	n := w.start()
+	p := w.pod(w.o, nil)
+	r := w.setup(n, p)
+	bin := w.o.BinDirs[len(w.o.BinDirs)-1]
+	plugins, err := os.ReadDir(bin)
+	must(t, err)
+	for _, plugin := range plugins {
+		must(t, os.Remove(filepath.Join(bin, plugin.Name())))
+	}
+	for range 2 {
+		if err := n.Teardown(t.Context(), p, r); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), bin) || !strings.Contains(err.Error(), "install it again") {
+			t.Errorf("teardown without plugins: %v", err)
+		}
+	}
+	for _, plugin := range plugins {
+		must(t, os.Symlink("/bin/true", filepath.Join(bin, plugin.Name())))
+	}
+	must(t, n.Teardown(t.Context(), p, r))
+	if _, err := os.Stat(w.record(p.ID)); !os.IsNotExist(err) {
+		t.Errorf("the pod is on record: %v", err)
+	}
+	left := w.attachments()
+	if len(left) != 1 {
+		t.Errorf("attachments %v, want the one that was given up", left)
+	}
+	for _, file := range left {
+		must(t, os.Remove(file))
+	}
+}
+
 func TestConfigurationComesAndGoes(t *testing.T) {
 	w := newCNIWorld(t)
 	must(t, os.Remove(w.o.ConfDir))

@@ -21,10 +21,7 @@ func TestOutlivedProcessesAreKilled(t *testing.T) {
 	var log bytes.Buffer
 	w.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	m := w.manager()
-	id, err := state.NewID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := state.NewID()
 	parent, owned, err := w.o.Cgroups.Pod(id, "")
 	if err != nil {
 		t.Fatal(err)

@@ -25,13 +25,8 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 	if err != nil || shim == nil || handlerType(rec) != runtimeclass.WASM || sharesPIDs(rec) {
 		return
 	}
-	id, err := s.next.draw(s.ID)
-	if err != nil {
-		s.log.Warn("failed to draw the id of the next container", "error", err)
-		return
-	}
 	ns := s.Namespaces(rec.Config.Value)
-	req := client.PrepareRequest{Net: ns.Net, IPC: ns.IPC, UTS: ns.UTS, Pod: s.ID, Cgroup: s.manager.Leaf(rec, id)}
+	req := client.PrepareRequest{Net: ns.Net, IPC: ns.IPC, UTS: ns.UTS, Pod: s.ID, Cgroup: s.manager.Leaf(rec, s.next.draw(s.ID))}
 	s.manager.mu.Lock()
 	req.OOMGroup = s.manager.oomGroup
 	s.manager.mu.Unlock()
@@ -46,7 +41,7 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 
 // TakeID returns the id of a new container with a guest: the one that was drawn ahead of it, if
 // there is one.
-func (s *Sandbox) TakeID(config *runtime.ContainerConfig) (string, error) {
+func (s *Sandbox) TakeID(config *runtime.ContainerConfig) string {
 	s.manager.mu.Lock()
 	s.manager.oomGroup = config.GetLinux().GetResources().GetUnified()["memory.oom.group"]
 	s.manager.mu.Unlock()
@@ -61,21 +56,17 @@ type nextID struct {
 }
 
 // draw returns the id. It stays the same until it is taken.
-func (n *nextID) draw(sandbox string) (string, error) {
+func (n *nextID) draw(sandbox string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.drawn == "" {
-		id, err := state.DrawID(sandbox)
-		if err != nil {
-			return "", err
-		}
-		n.drawn = id
+		n.drawn = state.DrawID(sandbox)
 	}
-	return n.drawn, nil
+	return n.drawn
 }
 
 // take returns the id that was drawn, or a new one if none was.
-func (n *nextID) take() (string, error) {
+func (n *nextID) take() string {
 	n.mu.Lock()
 	id := n.drawn
 	n.drawn = ""
@@ -83,5 +74,5 @@ func (n *nextID) take() (string, error) {
 	if id == "" {
 		return state.NewID()
 	}
-	return id, nil
+	return id
 }

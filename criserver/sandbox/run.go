@@ -112,10 +112,7 @@ func (m *Manager) run(
 	if r := m.o.Runtime(h.Binary); r.Missing && h.Type == runtimeclass.OCI {
 		return "", fmt.Errorf("run pod %q: %s: %w", config.GetMetadata().GetName(), r.Text(h.Name), errdefs.ErrFailedPrecondition)
 	}
-	id, err := state.NewID()
-	if err != nil {
-		return "", err
-	}
+	id := state.NewID()
 	parent, owned, err := m.o.Cgroups.Pod(id, config.GetLinux().GetCgroupParent())
 	if err != nil {
 		return "", err

@@ -420,10 +420,7 @@ func TestCrashBetweenSteps(t *testing.T) {
 	for n := range steps + 2 {
 		w := newWorld(t)
 		m := w.manager()
-		id, err := state.NewID()
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := state.NewID()
 		parent, owned, err := w.o.Cgroups.Pod(id, "")
 		if err != nil {
 			t.Fatal(err)

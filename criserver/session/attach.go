@@ -32,11 +32,7 @@ func (m *Manager) Attach(ctx context.Context, id string, s Streams) error {
 }
 
 func (m *Manager) attach(ctx context.Context, r container.Running, s Streams) error {
-	name, err := shortID()
-	if err != nil {
-		return err
-	}
-	ses, err := openSession(r.Bundle, attachPrefix+name, s)
+	ses, err := openSession(r.Bundle, attachPrefix+shortID(), s)
 	if err != nil {
 		return err
 	}

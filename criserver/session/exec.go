@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -50,18 +51,14 @@ func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	if err != nil {
 		return Output{}, fmt.Errorf("exec: %w", err)
 	}
-	if len(cmd) == 0 {
-		return Output{}, fmt.Errorf("exec in container %q: the command is empty: %w", r.Record.Name(), errdefs.ErrInvalidArgument)
+	if len(cmd) == 0 || strings.Contains(strings.Join(cmd, ""), "\x00") {
+		return Output{}, fmt.Errorf("exec in container %q: the command is empty or holds a zero byte: %w", r.Record.Name(), errdefs.ErrInvalidArgument)
 	}
 	process, err := m.process(r, cmd)
 	if err != nil {
 		return Output{}, err
 	}
-	e, err := newExecution(r, syncPrefix)
-	if err != nil {
-		return Output{}, err
-	}
-	out, err := e.run(ctx, r.Bundle, process, timeout)
+	out, err := newExecution(r, syncPrefix).run(ctx, r.Bundle, process, timeout)
 	if err != nil {
 		return Output{}, fmt.Errorf("exec in container %q: %w", r.Record.Name(), err)
 	}
@@ -80,21 +77,15 @@ const (
 	streamPrefix = "exec-"
 )
 
-func newExecution(r container.Running, prefix string) (*execution, error) {
-	id, err := shortID()
-	if err != nil {
-		return nil, err
-	}
-	return &execution{shim: r.Shim, id: r.Record.ID, execID: prefix + id}, nil
+func newExecution(r container.Running, prefix string) *execution {
+	return &execution{shim: r.Shim, id: r.Record.ID, execID: prefix + shortID()}
 }
 
 // shortID is a name for something that lives as long as a request.
-func shortID() (string, error) {
+func shortID() string {
 	var raw [8]byte
-	if _, err := rand.Read(raw[:]); err != nil {
-		return "", fmt.Errorf("make id: %w", err)
-	}
-	return hex.EncodeToString(raw[:]), nil
+	rand.Read(raw[:]) // never fails
+	return hex.EncodeToString(raw[:])
 }
 
 func (e *execution) run(ctx context.Context, dir string, process *specs.Process, timeout time.Duration) (Output, error) {

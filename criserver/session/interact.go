@@ -41,11 +41,7 @@ func (m *Manager) Exec(ctx context.Context, id string, cmd []string, s Streams) 
 			process.Env = append(process.Env, "TERM=xterm")
 		}
 	}
-	e, err := newExecution(r, streamPrefix)
-	if err != nil {
-		return 0, err
-	}
-	code, err := m.interact(ctx, e, r.Bundle, process, s)
+	code, err := m.interact(ctx, newExecution(r, streamPrefix), r.Bundle, process, s)
 	if err != nil {
 		return 0, fmt.Errorf("exec in container %q: %w", r.Record.Name(), err)
 	}

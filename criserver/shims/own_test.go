@@ -12,15 +12,8 @@ import (
 // with the shim and not only with the pod.
 func TestReleaseRemovesTheCgroupOfAPrewarmedProcess(t *testing.T) {
 	w := newWorld(t)
-	pod := state.Sandbox{CgroupParent: "/sunaba-test-shims-own"}
-	var err error
-	if pod.ID, err = state.NewID(); err != nil {
-		t.Fatal(err)
-	}
-	container, err := state.DrawID(pod.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := state.Sandbox{ID: state.NewID(), CgroupParent: "/sunaba-test-shims-own"}
+	container := state.DrawID(pod.ID)
 	cgroups := w.Layout().Cgroups
 	t.Cleanup(func() { _ = cgroups.RemovePod(pod.CgroupParent) })
 	sleep := exec.Command("sleep", "600")

@@ -116,12 +116,10 @@ func (n *Names) Release(name, id string) {
 }
 
 // NewID returns the id of a new pod or container: 64 hexadecimal digits.
-func NewID() (string, error) {
+func NewID() string {
 	var b [32]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return "", fmt.Errorf("make id: %w", err)
-	}
-	return hex.EncodeToString(b[:]), nil
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 // podDigits is how many digits of its pod's id a container's id ends in that was drawn ahead of its
@@ -130,12 +128,9 @@ const podDigits = 16
 
 // DrawID returns an id for the next container of a pod. It is on no record, and may be the name of
 // a cgroup already: so it tells whose it is, see IsDrawn.
-func DrawID(pod string) (string, error) {
-	id, err := NewID()
-	if err != nil {
-		return "", err
-	}
-	return id[:len(id)-podDigits] + pod[:podDigits], nil
+func DrawID(pod string) string {
+	id := NewID()
+	return id[:len(id)-podDigits] + pod[:podDigits]
 }
 
 // IsDrawn says whether DrawID gave an id to a pod.

@@ -256,20 +256,9 @@ func TestRetryJoinsARunningRequest(t *testing.T) {
 func TestDrawID(t *testing.T) {
 	pods := [2]string{}
 	for i := range pods {
-		id, err := NewID()
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods[i] = id
+		pods[i] = NewID()
 	}
-	first, err := DrawID(pods[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := DrawID(pods[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, second := DrawID(pods[0]), DrawID(pods[0])
 	if len(first) != len(pods[0]) || first[:12] == second[:12] || first[:12] == pods[0][:12] {
 		t.Errorf("ids %q and %q of pod %q", first, second, pods[0])
 	}

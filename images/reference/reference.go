@@ -3,7 +3,9 @@ package reference
 
 import (
 	"fmt"
+	"net"
 	"regexp"
+	"strconv"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -29,6 +31,10 @@ func Parse(ref string) (Name, error) {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
 		return Name{}, fmt.Errorf("parse image reference %q: %w: %w", ref, err, errdefs.ErrInvalidArgument)
+	}
+	_, port, _ := net.SplitHostPort(reference.Domain(named))
+	if _, err := strconv.ParseUint("0"+port, 10, 16); err != nil {
+		return Name{}, fmt.Errorf("parse image reference %q: %s is no port: %w", ref, port, errdefs.ErrInvalidArgument)
 	}
 	n := Name{Full: named.String(), Repo: named.Name()}
 	if d, ok := named.(reference.Digested); ok {

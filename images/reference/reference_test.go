@@ -51,7 +51,7 @@ func TestParseName(t *testing.T) {
 		"", " ", "a:", "a@", ":v1", "@" + sum, "a:-x", "a:.x", "a:b/c", "a:" + strings.Repeat("t", 129),
 		"lower/CASE", "Upper", "a b", " a", "a ", "a\n", "a\x00", "ä", "a//b", "/a", "a/", "../a", "a/../b", "-a", "a-", "a___b",
 		"a@sha256:12", "a@" + sum + "0", "a@md5:d41d8cd98f00b204e9800998ecf8427e", "a@sha256:" + strings.ToUpper(sum[7:]), "a@" + sum + "@" + sum,
-		"https://a/b", "docker://a", "a:b:c", "host:port/a", "host:/a", "[::1/a", "user@host/a",
+		"https://a/b", "docker://a", "a:b:c", "host:port/a", "localhost:99999/x", "localhost:65536/x", "[::1]:70000/x", "host:/a", "[::1/a", "user@host/a",
 		strings.Repeat("a", 64), sum, "a/" + strings.Repeat("b", 255),
 	} {
 		if _, err := Parse(bad); !errdefs.IsInvalidArgument(err) {

@@ -74,7 +74,7 @@ func TestTokenServerInTrouble(t *testing.T) {
 			var n atomic.Int32
 			tokens, asked := serve(t, func(w http.ResponseWriter, r *http.Request) { tt.serve(w, r, n.Add(1)) })
 			host, _ := serve(t, guarded(func() string { return "good" }, fixed("http://"+tokens+"/token"), ""))
-			_, err := resolve(t, host, Credentials{Username: "u", Password: "s3cr3t"})
+			_, err := resolve(t, host+"/app:v1", Credentials{Username: "u", Password: "s3cr3t"})
 			if tt.class == nil && err != nil || tt.class != nil && !tt.class(err) {
 				t.Errorf("Resolve: %v", err)
 			}

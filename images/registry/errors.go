@@ -124,14 +124,13 @@ func classify(err error) (class error, unavailable bool) {
 
 // statusError is an answer with an unexpected status.
 type statusError struct {
-	code    int
-	status  string // with the number
-	host    string // the server that answered
-	details string // of the answer's body
-	// manifest is set for an answer about a manifest: a repository and a tag or digest of it.
-	manifest bool
-	push     bool // it is about a push
-	again    bool // it said when to try again
+	code     int
+	status   string // with the number
+	host     string // the server that answered
+	details  string // of the answer's body
+	manifest string // for an answer about a manifest: the tag or digest that it was asked for by
+	push     bool   // it is about a push
+	again    bool   // it said when to try again
 	wait     time.Duration
 	most     time.Duration // set once wait is longer than that
 }
@@ -153,8 +152,9 @@ func (e *statusError) Error() string {
 			text = strings.TrimSuffix(text, "pull it") + "push there"
 		}
 	case http.StatusNotFound:
-		if e.manifest && !e.push {
-			text = "the registry has no such repository or tag (" + strings.TrimPrefix(text, "the registry ") + ")"
+		if e.manifest != "" && !e.push {
+			by := map[bool]string{false: "tag", true: "digest"}[strings.Contains(e.manifest, ":")]
+			text = "the registry has no such repository or " + by + " (" + strings.TrimPrefix(text, "the registry ") + ")"
 		}
 	case http.StatusTooManyRequests:
 		text += ": it is asked too often, wait before the next try or use credentials with a higher limit"
@@ -164,7 +164,8 @@ func (e *statusError) Error() string {
 
 // newStatusError reads what a body says in the form of the distribution specification.
 func newStatusError(resp *http.Response) *statusError {
-	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host, manifest: strings.Contains(resp.Request.URL.Path, "/manifests/")}
+	_, manifest, _ := strings.Cut(resp.Request.URL.Path, "/manifests/")
+	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host, manifest: manifest}
 	e.wait, e.again = retryAfter(resp.Header, time.Now())
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	var details docker.Errors

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -54,11 +55,11 @@ func fast(o Options) Options {
 	return o
 }
 
-func resolve(t *testing.T, host string, c Credentials) (ocispec.Descriptor, error) {
+func resolve(t *testing.T, reference string, c Credentials) (ocispec.Descriptor, error) {
 	t.Helper()
 	client := New(fast(Options{}))
 	defer client.Close()
-	r, err := client.Repository(t.Context(), host+"/app:v1", c)
+	r, err := client.Repository(t.Context(), reference, c)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
@@ -158,7 +159,7 @@ func TestAuthorization(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &tokenServer{basic: tt.basic}
 			host, requests := serve(t, s.handler)
-			d, err := resolve(t, host, tt.c)
+			d, err := resolve(t, host+"/app:v1", tt.c)
 			if tt.ok {
 				if err != nil || d.Digest != manifestDigest {
 					t.Errorf("Resolve: %v, %v; saw %q", d.Digest, err, s.seen)
@@ -213,7 +214,7 @@ func TestRedirectDoesNotCarryCredentials(t *testing.T) {
 			}
 			s.handler(w, r)
 		})
-		if _, err := resolve(t, host, c); err != nil {
+		if _, err := resolve(t, host+"/app:v1", c); err != nil {
 			t.Error(err)
 		}
 	}
@@ -238,12 +239,15 @@ func TestErrors(t *testing.T) {
 		name        string
 		handler     http.HandlerFunc
 		host        string
+		reference   string // "app:v1"
 		class       func(error) bool
 		unavailable bool
 		text        string
 	}{
 		{name: "not found", handler: status(404, ""), class: errdefs.IsNotFound,
 			text: "resolve: the registry has no such repository or tag (answered 404 Not Found)"},
+		{name: "no such digest", reference: "app@sha256:" + strings.Repeat("0", 64), handler: status(404, ""), class: errdefs.IsNotFound,
+			text: "resolve: the registry has no such repository or digest (answered 404 Not Found)"},
 		{name: "forbidden", handler: status(403, `{"errors":[{"code":"DENIED","message":"not for you"}]}`), class: errdefs.IsPermissionDenied, text: "not for you"},
 		{name: "too many", handler: status(429, ""), class: errdefs.IsResourceExhausted},
 		{name: "server error", handler: status(500, ""), unavailable: true, text: "500 Internal Server Error"},
@@ -265,7 +269,7 @@ func TestErrors(t *testing.T) {
 			if tt.handler != nil {
 				host, _ = serve(t, tt.handler)
 			}
-			_, err := resolve(t, host, Credentials{})
+			_, err := resolve(t, host+"/"+cmp.Or(tt.reference, "app:v1"), Credentials{})
 			var e *Error
 			if !errors.As(err, &e) {
 				t.Fatalf("Resolve: %T %v, want an Error", err, err)

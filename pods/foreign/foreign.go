@@ -1,5 +1,5 @@
-// Package foreign shows the pods of a CRI server that others made than the agent: a kubelet, crictl,
-// `sunaba run`. It changes none of them.
+// Package foreign shows the pods of a CRI server that others made than the agent: a kubelet,
+// crictl, `sunaba run`. It changes none of them.
 package foreign
 
 import (

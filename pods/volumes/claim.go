@@ -65,7 +65,7 @@ func (m *Manager) takeClaim(p places, volume, dir string, onePod bool) error {
 		}
 		users = slices.DeleteFunc(users, func(uid string) bool { return uid == p.uid })
 		if len(users) > 0 {
-			return fmt.Errorf("access mode ReadWriteOncePod: pod with UID %s uses it: %w", users[0], errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("access mode ReadWriteOncePod: %s uses it: %w", m.podOf(users[0]), errdefs.ErrFailedPrecondition)
 		}
 	}
 	if err := makeFolder(dir, onDisk, tree.Group{}); err != nil {
@@ -111,9 +111,19 @@ func (m *Manager) claimUsers(dir string) ([]string, error) {
 func (m *Manager) claimUnused(dir string) error {
 	users, err := m.claimUsers(dir)
 	if err == nil && len(users) > 0 {
-		err = fmt.Errorf("pod with UID %s uses it: %w", users[0], errdefs.ErrFailedPrecondition)
+		err = fmt.Errorf("%s uses it: %w", m.podOf(users[0]), errdefs.ErrFailedPrecondition)
 	}
 	return err
+}
+
+// podOf names a pod in an error: by namespace and name if they are known.
+func (m *Manager) podOf(uid string) string {
+	if m.o.Name != nil {
+		if name := m.o.Name(types.UID(uid)); name.Name != "" {
+			return fmt.Sprintf("pod %q", name)
+		}
+	}
+	return "pod with UID " + uid
 }
 
 // ClaimsWithData are the claims that have a folder, by namespace and name, whether they are still

@@ -91,6 +91,18 @@ func TestClaimOfOnePod(t *testing.T) { // VO17
 	n.setUp(first)
 	n.Manager = n.manager() // who uses it is on disk
 	n.setUp(first)
+	n.options.Name = func(id types.UID) (name types.NamespacedName) {
+		if id == types.UID(uid) {
+			name = types.NamespacedName{Namespace: "default", Name: "web"}
+		}
+		return name
+	}
+	if err := n.manager().SetUp(t.Context(), second); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), `pod "default/web" uses it`) {
+		t.Errorf("second pod: %v", err)
+	}
+	if err := n.manager().ClaimUnused("default", "db"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), `pod "default/web" uses it`) {
+		t.Errorf("claim in use: %v", err)
+	}
 	if err := n.SetUp(t.Context(), second); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), uid) {
 		t.Errorf("second pod: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/sunaba-project/sunaba/host/mount"
@@ -47,7 +48,9 @@ type Options struct {
 	// Allocatable is the memory that pods of this node may use together, in bytes, 0 = not known.
 	// No emptyDir in memory is greater.
 	Allocatable int64
-	Logger      *slog.Logger
+	// Name is the name of a pod, for errors; zero if it is not known. nil for none.
+	Name   func(types.UID) types.NamespacedName
+	Logger *slog.Logger
 }
 
 // Manager makes and removes the files of pods. It keeps nothing in memory that must survive: a new

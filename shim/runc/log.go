@@ -42,10 +42,14 @@ func (c *container) ask(run func() error) error {
 		}
 	}
 	var errno syscall.Errno
-	if errdefs.Resolve(err) != errdefs.ErrUnknown || !errors.As(refusal(c.dir), &errno) {
-		return err
+	switch doing, nameless := strings.CutSuffix(err.Error(), "%!w(<nil>)"); {
+	case errdefs.Resolve(err) != errdefs.ErrUnknown:
+	case errors.As(refusal(c.dir), &errno):
+		err = fmt.Errorf("%s: %w", strings.TrimSuffix(err.Error(), ": "+errno.Error()), errno)
+	case nameless: // runc 1.1 where it fails to write its state
+		err = fmt.Errorf("%sthe runtime does not say why: %w", doing, errdefs.ErrInternal)
 	}
-	return fmt.Errorf("%s: %w", strings.TrimSuffix(err.Error(), ": "+errno.Error()), errno)
+	return err
 }
 
 // refusal is the error of a disk that takes nothing of what a runtime writes, nil of one that does:
@@ -123,6 +127,7 @@ func classOf(text string) error {
 		{"container not running", errdefs.ErrFailedPrecondition},   // runc
 		{"o space left on device", errdefs.ErrResourceExhausted},   // crun: No
 		{"isk quota exceeded", errdefs.ErrResourceExhausted},
+		{"cgroups in hybrid mode", errdefs.ErrFailedPrecondition.WithMessage("boot with systemd.unified_cgroup_hierarchy=1, or use runc")}, // crun
 	} {
 		if strings.Contains(text, c.words) {
 			return c.class

@@ -128,3 +128,23 @@ func TestClassOnADiskThatRefuses(t *testing.T) {
 		})
 	}
 }
+
+// Errors whose cause the runtime does not name, or for which there is a remedy, with the words of
+// runc 1.1.5 and crun 1.8.1.
+func TestClassOfStarts(t *testing.T) {
+	c := &container{dir: t.TempDir(), runtime: &runc.Runc{}}
+	for words, want := range map[string]struct {
+		text  string
+		class error
+	}{
+		"unable to store init state: %!w(<nil>)": {"unable to store init state: the runtime does not say why", errdefs.ErrInternal},
+		"cgroups in hybrid mode not supported, drop all controllers from cgroupv2": {
+			"drop all controllers from cgroupv2: boot with systemd.unified_cgroup_hierarchy=1, or use runc", errdefs.ErrFailedPrecondition},
+	} {
+		err := c.ask(func() error { return errors.New("runc did not terminate successfully: exit status 1: " + words) })
+		err = api.FromStatus(api.ToStatus(err))
+		if errdefs.Resolve(err) != want.class || !strings.HasSuffix(err.Error(), want.text) && !strings.HasSuffix(err.Error(), want.text+": internal") {
+			t.Errorf("%v; want %q, %v", err, want.text, want.class)
+		}
+	}
+}

@@ -63,6 +63,7 @@ func (m *manifests) start() {
 	m.t.Helper()
 	server, err := foreign.New(m.ctx(), m.Conn)
 	check(m.t, err)
+	check(m.t, server.Sweep(m.ctx()))
 	options, err := m.options(server, &m.said)
 	check(m.t, err)
 	options.Settings.Runtime, options.Settings.CrashLoopMax = "containerd", time.Second

@@ -50,9 +50,14 @@ func runAgent(dir string) error {
 	server, name := agent.CRI(client.New(conn)), "sunaba"
 	if os.Getenv(agentOurs) == "" {
 		name = "containerd"
-		if server, err = foreign.New(ctx, conn); err != nil {
+		theirs, err := foreign.New(ctx, conn)
+		if err != nil {
 			return err
 		}
+		if err := theirs.Sweep(ctx); err != nil {
+			return err
+		}
+		server = theirs
 	}
 	options, err := place{dir}.options(server, os.Stderr)
 	if err != nil {

@@ -138,6 +138,18 @@ func TestCodes(t *testing.T) {
 		"pod of a name that is taken": {func() error {
 			return run(func(c *runtime.PodSandboxConfig) { c.Metadata = p.config.GetMetadata() })
 		}, codes.AlreadyExists},
+		"command with a zero byte": {func() error {
+			_, err := m.ExecSync(ctx, &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"echo", "a\x00b"}})
+			return err
+		}, codes.InvalidArgument},
+		"command with a zero byte, by a stream": {func() error {
+			_, err := m.Exec(ctx, &runtime.ExecRequest{ContainerId: c.id, Cmd: []string{"echo", "a\x00b"}, Stdout: true})
+			return err
+		}, codes.InvalidArgument},
+		"image of an impossible port": {func() error {
+			_, err := m.PullImage(ctx, &runtime.PullImageRequest{Image: &runtime.ImageSpec{Image: "localhost:99999/x"}})
+			return err
+		}, codes.InvalidArgument},
 		"stats of no container": {func() error {
 			_, err := m.ContainerStats(ctx, &runtime.ContainerStatsRequest{ContainerId: noSuchID})
 			return err

@@ -88,9 +88,9 @@ func (o Options) Rmi() *cli.Command {
 
 func (o Options) remove(names string) *cli.Command {
 	c := o.command(names, "take names from images, and remove images that have no other name", "NAME or ID...", removeImages, jsonFlag(),
-		&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "remove an image that is given by id with all its names"})
+		&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "remove a pinned image, or one that is given by id with all its names"})
 	c.Description = "A name is taken from all variants that have it; what has no other name is removed. An id or a digest removes the\n" +
-		"image: with several names it needs --force. Containers keep what they run from."
+		"image: with several names it needs --force, as a pinned image does. Containers keep what they run from."
 	return c
 }
 

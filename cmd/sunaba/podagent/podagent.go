@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podagent/inhibit"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
@@ -136,12 +137,21 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	memory := facts.Node.Allocatable[corev1.ResourceMemory]
+	var a *agent.Agent
 	vols, err := volumes.New(volumes.Options{
 		Dir: o.pods(), Memory: filepath.Join(o.state(), "volumes"), Claims: filepath.Join(o.pods(), "claims"),
 		Objects: set, Allocatable: memory.Value(), Logger: o.Logger,
 		Field: translate.VolumeField,
 		Resource: func(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (string, error) {
 			return translate.ResourceFieldRef(translate.Input{Pod: pod, Node: facts.Node, Objects: set}, nil, ref)
+		},
+		Name: func(uid types.UID) (name types.NamespacedName) {
+			for _, p := range a.Pods() {
+				if p.UID == uid {
+					name = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+				}
+			}
+			return name
 		},
 	})
 	if err != nil {
@@ -152,7 +162,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := agent.New(options)
+	a, err = agent.New(options)
 	if err != nil {
 		return nil, err
 	}

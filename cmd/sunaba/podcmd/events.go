@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -83,7 +84,7 @@ func events(ctx context.Context, cmd *cli.Command, c *api.Client) error {
 	options.LongTimes = true
 	show := o.events(cmd, r, options)
 	if cmd.Bool("watch") {
-		return watchEvents(ctx, c, r, q, show)
+		return watchEvents(ctx, c, r, q, cmd.Root().ErrWriter, show)
 	}
 	l, err := c.List(ctx, r, q)
 	if err != nil {
@@ -136,10 +137,10 @@ func sortEvents(items []json.RawMessage) error {
 
 // watchEvents prints the events that there are, by time, and then those that come; what was
 // forgotten is not told.
-func watchEvents(ctx context.Context, c *api.Client, r api.Resource, q api.Query, show func([]json.RawMessage) error) error {
+func watchEvents(ctx context.Context, c *api.Client, r api.Resource, q api.Query, say io.Writer, show func([]json.RawMessage) error) error {
 	var first []json.RawMessage
 	listed := false
-	err := c.Watch(ctx, r, q, func(change api.Change) error {
+	err := objects.Follow(ctx, c, r, q, say, func(change api.Change) error {
 		switch {
 		case change.Type == api.Deleted:
 			return nil

@@ -168,7 +168,7 @@ func watch(ctx context.Context, cmd *cli.Command, c *api.Client, t objects.Targe
 	printer := table.NewPrinter(out, header)
 	var first [][]string
 	listed := false
-	err := c.Watch(ctx, t.Resource, q, func(change api.Change) error {
+	err := objects.Follow(ctx, c, t.Resource, q, cmd.Root().ErrWriter, func(change api.Change) error {
 		if change.Type == api.Listed {
 			listed = true
 			return printer.Print(first)

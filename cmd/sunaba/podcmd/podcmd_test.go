@@ -126,8 +126,9 @@ func pod(name, uid string, ready corev1.ConditionStatus) *corev1.Pod {
 // node is an agent and a CRI server.
 type node struct {
 	runtime.UnimplementedRuntimeServiceServer
-	agent *agent
-	dir   string
+	agent  *agent
+	dir    string
+	server *api.Server
 
 	mu         sync.Mutex
 	containers map[string]*runtime.ContainerStatus
@@ -148,10 +149,7 @@ func newNode(t *testing.T) *node {
 			{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "1"}, Type: "Normal", Reason: "Started", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "feed", Namespace: "default"}, LastTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)), FirstTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour))},
 		},
 	}}
-	s, err := api.Listen(filepath.Join(n.dir, api.SocketName), api.Options{Agent: n.agent, Usage: n.usage, Server: api.ServerInfo{CRISocket: filepath.Join(n.dir, "cri.sock"), StreamCertificate: filepath.Join(n.dir, "tls.crt")}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.listen(t)
 	l, err := net.Listen("unix", filepath.Join(n.dir, "cri.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -161,11 +159,25 @@ func newNode(t *testing.T) *node {
 	go cri.Serve(l)
 	t.Cleanup(func() {
 		cri.Stop()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		n.close(t)
 	})
 	return n
+}
+
+func (n *node) listen(t *testing.T) {
+	t.Helper()
+	s, err := api.Listen(filepath.Join(n.dir, api.SocketName), api.Options{Agent: n.agent, Usage: n.usage, Server: api.ServerInfo{CRISocket: filepath.Join(n.dir, "cri.sock"), StreamCertificate: filepath.Join(n.dir, "tls.crt")}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.server = s
+}
+
+func (n *node) close(t *testing.T) {
+	t.Helper()
+	if err := n.server.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func (n *node) usage(context.Context) ([]api.ContainerUsage, error) {

@@ -18,7 +18,8 @@ func TestGetWatch(t *testing.T) {
 		p.Status.InitContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
 		return p
 	}
-	n.agent.set(started("feed", "u1"), started("web", "u2"))
+	web, more := started("web", "u2"), started("more", "u3") // made once: their times do not change
+	n.agent.set(started("feed", "u1"), web)
 	var out, errOut buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -44,10 +45,24 @@ func TestGetWatch(t *testing.T) {
 	lines(table...)
 	feed := started("feed", "u1")
 	feed.Status.ContainerStatuses[1].Ready = false
-	n.agent.set(feed, started("web", "u2"))
+	n.agent.set(feed, web)
+	table = append(table, "feed   1/2  .*5h")
+	lines(table...)
+	if errOut.String() != "" {
+		t.Errorf("said %q", errOut.String())
+	}
+	// A server that is restarted is watched again: what changed meanwhile is told, nothing twice.
+	n.close(t)
+	n.agent.set(started("feed", "u1"), more)
+	n.listen(t)
+	table = append(table, "feed   2/2  .*5h", "more   2/2  .*5h", "web    2/2  .*5h")
+	lines(table...)
+	feed = started("feed", "u1")
+	feed.Status.ContainerStatuses[1].Ready = false
+	n.agent.set(feed, more)
 	lines(append(table, "feed   1/2  .*5h")...)
 	cancel()
-	if err := <-done; err != nil || errOut.String() != "" {
+	if err := <-done; err != nil || strings.Count(errOut.String(), "the server went away") != 1 || strings.Count(errOut.String(), "the server is back\n") != 1 {
 		t.Errorf("%v, %q", err, errOut.String())
 	}
 }

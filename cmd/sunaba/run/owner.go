@@ -158,11 +158,11 @@ func Clear(ctx context.Context, client *dial.Client, socket string, say func(for
 	if err != nil {
 		return err
 	}
-	server, err := criOf(ctx, client)
+	server, swept, err := criOf(ctx, client)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{swept}
 	known := map[string]bool{}
 	for _, pod := range list.GetItems() {
 		uid, name := pod.GetMetadata().GetUid(), pod.GetMetadata().GetNamespace()+"/"+pod.GetMetadata().GetName()

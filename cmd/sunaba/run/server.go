@@ -48,12 +48,17 @@ type cri interface {
 	ContainerStatus(context.Context, *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error)
 }
 
-// criOf are the calls of a server. One that is not ours makes no cgroups of pods.
-func criOf(ctx context.Context, c *dial.Client) (cri, error) {
+// criOf are the calls of a server. One that is not ours makes no cgroups of pods; swept is why
+// those that killed clients have left there were not removed.
+func criOf(ctx context.Context, c *dial.Client) (calls cri, swept, err error) {
 	if c.Config().StateDir != "" {
-		return client.New(c.Conn), nil
+		return client.New(c.Conn), nil, nil
 	}
-	return foreign.New(ctx, c.Conn)
+	server, err := foreign.New(ctx, c.Conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	return server, server.Sweep(ctx), nil
 }
 
 // container is one that was created.
@@ -67,9 +72,12 @@ type container struct {
 }
 
 func newServer(ctx context.Context, r *runner) (*server, error) {
-	c, err := criOf(ctx, r.client)
+	c, swept, err := criOf(ctx, r.client)
 	if err != nil {
 		return nil, err
+	}
+	if swept != nil {
+		r.Logger.Warn("failed to remove cgroups that killed clients have left", "error", swept)
 	}
 	return &server{runner: r, cri: c, state: r.client.Config().StateDir, ends: map[string]*runtime.ContainerStatus{}}, nil
 }

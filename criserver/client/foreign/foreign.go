@@ -7,6 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,6 +23,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // Server asks a foreign CRI server. Its methods may be called at the same time.
@@ -71,24 +76,66 @@ func (s Server) RunPodSandbox(ctx context.Context, q *runtime.RunPodSandboxReque
 	if err != nil {
 		return nil, err
 	}
-	if err := s.create(parent, linux); err != nil {
+	lock, err := s.create(parent, linux)
+	if err != nil {
 		return nil, fmt.Errorf("make cgroup of pod: %w", err)
 	}
 	linux.CgroupParent = s.cgroups.Path(parent)
 	resp, err := s.Client.RunPodSandbox(ctx, q)
+	_ = lock.Close()
 	if err != nil {
 		_ = s.remove(parent) // another sandbox of the pod may be in it
 	}
 	return resp, err
 }
 
-func (s Server) create(parent string, linux *runtime.LinuxPodSandboxConfig) error {
+// create makes a pod's cgroup. It is locked until its first sandbox is made: no sweep removes it.
+func (s Server) create(parent string, linux *runtime.LinuxPodSandboxConfig) (lock *os.File, err error) {
+	for lock == nil {
+		if err := s.make(parent); err != nil {
+			return nil, err
+		}
+		if lock, err = s.lock(parent, durable.WaitLock); err != nil {
+			return nil, err
+		}
+	}
+	// A sweep may have removed a part of it before it was locked.
+	if err = s.make(parent); err == nil {
+		err = s.limit(parent, linux.GetOverhead(), linux.GetResources())
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+func (s Server) make(parent string) error {
 	s.making.Lock()
 	defer s.making.Unlock()
-	if err := s.cgroups.MakePod(parent); err != nil {
-		return err
+	return s.cgroups.MakePod(parent)
+}
+
+// lock locks a pod's cgroup with the function for as long as it is open; nil if it is removed.
+func (s Server) lock(parent string, with func(*os.File) error) (*os.File, error) {
+	// The directory that a removal comes to last.
+	for _, dir := range slices.Backward(s.cgroups.Group(parent).Dirs()) {
+		f, err := os.Open(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		named := false
+		if err = with(f); err == nil {
+			named, err = durable.Named(f)
+		}
+		if !named {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
 	}
-	return s.limit(parent, linux.GetOverhead(), linux.GetResources())
+	return nil, nil
 }
 
 func (s Server) remove(parent string) error {
@@ -158,4 +205,60 @@ func (s Server) last(ctx context.Context, id string) (bool, error) {
 		}
 	}
 	return pods[uid] <= 1, nil
+}
+
+// Sweep removes the cgroups that were made for pods by clients of any server that were killed
+// before a sandbox was in them: no sandbox of this server is their pod's, no process is in them,
+// and nobody is making a sandbox for them.
+func (s Server) Sweep(ctx context.Context) error {
+	// As long as a UID; the pods of our own servers have names of 64 digits there.
+	const zero = "00000000000000000000000000000000"
+	pattern, err := s.parent(zero)
+	if err != nil {
+		return err
+	}
+	before, after, _ := strings.Cut(path.Base(s.cgroups.Path(pattern)), zero)
+	left := map[string]bool{}
+	for _, root := range s.cgroups.Roots() {
+		entries, err := os.ReadDir(filepath.Join(root, path.Dir(s.cgroups.Path(pattern))))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("look for cgroups of pods: %w", err)
+		}
+		for _, e := range entries {
+			id := strings.TrimSuffix(strings.TrimPrefix(e.Name(), before), after)
+			if parent, err := s.parent(id); err == nil && len(id) == len(zero) && e.Name() == before+id+after {
+				left[parent] = true
+			}
+		}
+	}
+	var errs []error
+	for parent := range left {
+		errs = append(errs, s.sweep(ctx, parent))
+	}
+	return errors.Join(errs...)
+}
+
+func (s Server) sweep(ctx context.Context, parent string) error {
+	lock, err := s.lock(parent, durable.Lock)
+	if lock == nil {
+		if errors.Is(err, durable.ErrLocked) {
+			return nil
+		}
+		return err
+	}
+	defer lock.Close()
+	// After the lock, so that what was made before is in it.
+	list, err := s.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	for _, pod := range list.GetItems() {
+		if of, err := s.parent(pod.GetMetadata().GetUid()); err == nil && of == parent {
+			return nil
+		}
+	}
+	if pids, err := s.cgroups.Group(parent).PidsInAny(); err != nil || len(pids) > 0 {
+		return err
+	}
+	return s.remove(parent)
 }

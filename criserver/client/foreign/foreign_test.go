@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc/codes"
@@ -23,6 +26,8 @@ type server struct {
 	runtime.UnimplementedRuntimeServiceServer
 	parent string
 	fail   error
+	run    func()
+	list   func()
 	pods   []*runtime.PodSandbox
 }
 
@@ -30,12 +35,18 @@ func (s *server) RunPodSandbox(_ context.Context, q *runtime.RunPodSandboxReques
 	if s.parent = q.GetConfig().GetLinux().GetCgroupParent(); s.fail != nil {
 		return nil, s.fail
 	}
+	if s.run != nil {
+		s.run()
+	}
 	id := string(rune('a' + len(s.pods)))
 	s.pods = append(s.pods, &runtime.PodSandbox{Id: id, Metadata: q.GetConfig().GetMetadata()})
 	return &runtime.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
 func (s *server) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+	if s.list != nil {
+		s.list()
+	}
 	return &runtime.ListPodSandboxResponse{Items: s.pods}, nil
 }
 
@@ -142,5 +153,97 @@ func TestCgroupOfPod(t *testing.T) {
 		if _, err := c.RunPodSandbox(t.Context(), request(bad)); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("UID %q: %v", bad, err)
 		}
+	}
+}
+
+// A sweep removes the cgroup of a pod that a killed client has left, and none that a sandbox of the
+// server knows, that holds a process, or in which a sandbox is being made.
+func TestSweep(t *testing.T) {
+	s := &server{}
+	c := connect(t, s)
+	parent, err := c.parent(uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := c.cgroups.Group(parent)
+	t.Cleanup(func() { _ = c.remove(parent) })
+	sweep := func(what string, stays bool) {
+		t.Helper()
+		if err := connect(t, s).Sweep(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if group.Exists() != stays {
+			t.Errorf("%s: the cgroup stays: %v", what, !stays)
+		}
+	}
+	sweep("no cgroup", false)
+	left := func() {
+		t.Helper()
+		if err := c.cgroups.MakePod(parent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left()
+	sweep("left by a killed client", false)
+
+	left()
+	ours := c.cgroups.Group("/sunaba/pod-" + strings.Repeat("0", 64)) // a pod's of our own server
+	if err := ours.Create(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ours.Remove() })
+	sleep := exec.Command("sleep", "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Join(sleep.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	sweep("with a process", true)
+	_ = sleep.Process.Kill()
+	_ = sleep.Wait()
+
+	s.run = func() { sweep("being made", true) }
+	one, err := c.RunPodSandbox(t.Context(), request(uid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run = nil
+	sweep("of a sandbox", true)
+
+	// A sandbox that is asked for while a sweep is removing its cgroup gets a new one.
+	s.pods = nil
+	started, made := make(chan struct{}), make(chan error, 1)
+	s.list = func() {
+		s.list = nil
+		go func() {
+			close(started)
+			_, err := c.RunPodSandbox(t.Context(), request(uid))
+			made <- err
+		}()
+		<-started
+		time.Sleep(20 * time.Millisecond) // until it waits; earlier and later are right too
+	}
+	if err := connect(t, s).Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-made:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nobody asks what sandboxes there are, or makes one")
+	}
+	for _, dir := range group.Dirs() {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := c.RemovePodSandbox(t.Context(), &runtime.RemovePodSandboxRequest{PodSandboxId: one.PodSandboxId}); err != nil {
+		t.Error(err)
+	}
+	if !ours.Exists() {
+		t.Error("the cgroup of another server's pod was removed")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -170,8 +171,8 @@ func (s *Server) Stop() {
 // ErrInvalidArgument for streams that cannot be; ErrResourceExhausted if too many clients have not
 // connected yet.
 func (s *Server) Exec(r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
-	if len(r.GetCmd()) == 0 {
-		return nil, fmt.Errorf("the command is empty: %w", errdefs.ErrInvalidArgument)
+	if len(r.GetCmd()) == 0 || strings.Contains(strings.Join(r.GetCmd(), ""), "\x00") {
+		return nil, fmt.Errorf("the command is empty or holds a zero byte: %w", errdefs.ErrInvalidArgument)
 	}
 	if err := checkStreams(r); err != nil {
 		return nil, err

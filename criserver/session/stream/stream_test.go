@@ -116,6 +116,16 @@ func (s *Server) exec(t *testing.T, tty bool) string {
 	return resp.GetUrl()
 }
 
+// What no process can be called is refused when it is asked for.
+func TestCommandsThatCannotBe(t *testing.T) {
+	s := listen(t, &echo{})
+	for _, cmd := range [][]string{nil, {"a\x00"}, {"a", "b\x00c"}} {
+		if _, err := s.Exec(&runtime.ExecRequest{ContainerId: "box", Cmd: cmd, Stdout: true}); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%q: %v", cmd, err)
+		}
+	}
+}
+
 // upgrade connects by SPDY.
 func upgrade(t *testing.T, url string, tls *tls.Config, protocol string) httpstream.Connection {
 	t.Helper()

@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -11,16 +13,57 @@ import (
 // maxLogged bounds the path in a line of the access log, in bytes.
 const maxLogged = 1024
 
-// accessLog writes a line for each request: METHOD path status bytes ms.
+// accessLog writes a line for each request: METHOD path status bytes ms. With HTTP/1 that is when
+// its response was sent: net/http holds the end of it back until the handler has returned.
 type accessLog struct {
-	mu sync.Mutex
-	to io.Writer
+	mu  sync.Mutex
+	to  io.Writer
+	due sync.WaitGroup // lines
+}
+
+type connKey struct{}
+
+// withConn lets a request find its connection.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// settle has the line of a connection's last request written.
+func settle(nc net.Conn, state http.ConnState) {
+	if c, ok := nc.(*conn); ok && c.after != nil && state != http.StateActive {
+		c.after()
+		c.after = nil
+	}
+}
+
+// await writes the line of a request when its response was sent.
+func (l *accessLog) await(r *http.Request, m *meter) {
+	end := time.Now()
+	c, ok := r.Context().Value(connKey{}).(*conn)
+	if !ok || r.ProtoMajor > 1 {
+		l.write(r, m, end)
+		return
+	}
+	l.due.Add(1)
+	c.after = func() {
+		defer l.due.Done()
+		if sent := c.sent.Load() - m.before; c.broken.Load() && sent == 0 {
+			m.status, m.bytes = 0, 0
+		} else if c.broken.Load() {
+			m.bytes = min(m.bytes, sent)
+		}
+		if last := c.born.Add(time.Duration(c.last.Load())); last.After(end) {
+			end = last
+		}
+		l.write(r, m, end)
+	}
 }
 
 // meter counts what a response has.
 type meter struct {
 	http.ResponseWriter
 	began  time.Time
+	before int64 // what the connection had sent when the request began
 	status int
 	bytes  int64
 }
@@ -46,7 +89,7 @@ func (m *meter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *accessLog) write(r *http.Request, m *meter) {
+func (l *accessLog) write(r *http.Request, m *meter, end time.Time) {
 	path := r.URL.EscapedPath()
 	if len(path) > maxLogged {
 		path = path[:maxLogged] + "…"
@@ -58,7 +101,7 @@ func (l *accessLog) write(r *http.Request, m *meter) {
 	line = append(line, ' ')
 	line = strconv.AppendInt(line, m.bytes, 10)
 	line = append(line, ' ')
-	line = strconv.AppendFloat(line, float64(time.Since(m.began).Microseconds())/1000, 'f', 1, 64)
+	line = strconv.AppendFloat(line, float64(end.Sub(m.began).Microseconds())/1000, 'f', 1, 64)
 	line = append(line, '\n')
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -49,7 +49,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		<-l.places
 		return nil, err
 	}
-	return &conn{Conn: c, free: sync.OnceFunc(func() { <-l.places })}, nil
+	return &conn{Conn: c, born: time.Now(), free: sync.OnceFunc(func() { <-l.places })}, nil
 }
 
 func (l *listener) accept() (net.Conn, error) {
@@ -93,7 +93,23 @@ func (l *listener) arrived() (net.Conn, error) {
 // conn is a connection that has a place.
 type conn struct {
 	net.Conn
-	free func()
+	free   func()
+	after  func()       // called when a response was sent; nil for nothing
+	sent   atomic.Int64 // bytes
+	born   time.Time
+	last   atomic.Int64 // when the last ones were sent, in ns since born
+	broken atomic.Bool  // a Write failed
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.sent.Add(int64(n))
+	c.last.Store(int64(time.Since(c.born)))
+	if err != nil {
+		c.broken.Store(true)
+	}
+	return n, err
 }
 
 // Close implements net.Conn.

@@ -599,3 +599,82 @@ func TestCrowdOfStreams(t *testing.T) {
 	g.Release(nil)
 	all.Wait()
 }
+
+// pipes is a listener of pipes, which hold what is written until it is read.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return &conn{Conn: c, born: time.Now(), free: func() {}}, nil
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// greeter answers "hello", and says when it has.
+type greeter chan struct{}
+
+func (g greeter) Wait() {}
+
+func (g greeter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	defer func() { g <- struct{}{} }()
+	io.WriteString(w, "hello")
+}
+
+// The line of a request is written when its response was sent, and tells what of it was.
+func TestAccessLogTellsWhatWasSent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	g, access, conns := make(greeter), &lines{}, make(pipes)
+	s := NewServer(l.(*net.TCPListener), g, access, func() {}, func() {})
+	defer s.quiet.Stop()
+	go s.http.Serve(conns)
+	defer s.http.Close()
+	defer close(conns)
+	ask := func(method string) net.Conn {
+		t.Helper()
+		client, server := net.Pipe()
+		conns <- server
+		if _, err := io.WriteString(client, method+" /hello HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		<-g
+		time.Sleep(20 * time.Millisecond)
+		return client
+	}
+	logged := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); !strings.HasSuffix(access.all(), "\n"); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("no line is written")
+			}
+		}
+		if got := access.all(); !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("logged %q, want %q", got, want)
+		}
+		access.mu.Lock()
+		defer access.mu.Unlock()
+		access.text.Reset()
+	}
+	client := ask("GET")
+	if got := access.all(); got != "" {
+		t.Errorf("before anything was sent: %q", got)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(client), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(r.Body); err != nil || string(body) != "hello" {
+		t.Errorf("%q, %v", body, err)
+	}
+	logged("GET /hello 200 5 ")
+	client.Close()
+	ask("PUT").Close()
+	logged("PUT /hello 0 0 ")
+}

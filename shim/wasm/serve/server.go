@@ -47,12 +47,9 @@ type Server struct {
 
 // NewServer makes a server on a listener, which it closes. Access is where a line for each request
 // is written, nil for nowhere. rest is called when there has been no request for a while, to give
-// memory back, crowded with each request while there are many connections or requests, which take memory.
+// memory back, crowded with each request while many connections or requests take memory.
 func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded func()) *Server {
 	s := &Server{handler: h, listener: newListener(l, maxConns), crowded: crowded}
-	if access != nil {
-		s.access = &accessLog{to: access}
-	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
@@ -60,6 +57,10 @@ func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded fu
 		Handler: s, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, Protocols: protocols,
 		ErrorLog:                     log.New(io.Discard, "", 0), // what clients do wrong
 		DisableGeneralOptionsHandler: true,                       // the guest answers OPTIONS *
+	}
+	if access != nil {
+		s.access = &accessLog{to: access}
+		s.http.ConnContext, s.http.ConnState = withConn, settle
 	}
 	s.quiet = time.AfterFunc(math.MaxInt64, rest) // after the first request
 	return s
@@ -70,6 +71,9 @@ func (s *Server) Serve() error {
 	err := s.http.Serve(s.listener)
 	if s.listener.draining.Load() && (errors.Is(err, errDrained) || errors.Is(err, net.ErrClosed)) {
 		_ = s.http.Shutdown(context.Background()) // it waits for every request
+		if s.access != nil {
+			s.access.due.Wait()
+		}
 		s.handler.Wait()
 		s.quiet.Stop()
 		return nil
@@ -96,7 +100,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := &meter{ResponseWriter: w, began: time.Now()}
-	defer s.access.write(r, m) // also where the response is broken off by a panic
+	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+		m.before = c.sent.Load()
+	}
+	defer s.access.await(r, m) // also where the response is broken off by a panic
 	s.handler.ServeHTTP(m, r)
 }
 
