@@ -74,7 +74,7 @@ func (g *Group) File(controller, name string) string {
 	if root == "" {
 		return ""
 	}
-	return root + g.path + "/" + name // both are clean; this is done a dozen times for each pod's statistics
+	return root + g.path + "/" + name // both are clean
 }
 
 // Exists says whether the group exists, in the hierarchy that stands for membership.

@@ -97,7 +97,7 @@ func (r *removal) raise(in int, name string) error {
 
 // all removes what is in a folder. It reads that again until there is nothing: a file system may
 // pass over entries while others are removed, and deep folders come to the top.
-func (r *removal) all(folder int, depth int) error {
+func (r *removal) all(folder, depth int) error {
 	for {
 		if _, err := unix.Seek(folder, 0, io.SeekStart); err != nil {
 			return err
@@ -230,7 +230,7 @@ func (w *walk) all(ctx context.Context, root int) error {
 	return nil
 }
 
-// down reads a folder below the one that was read before; 0 if it was removed, or if no folder is in
+// down reads a folder below the one that was read before; 0 if it was removed or has no folder in
 // it.
 func (w *walk) down(ctx context.Context, from int, name string) (int, error) {
 	folder, err := openFolder(from, name)

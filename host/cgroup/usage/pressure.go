@@ -37,7 +37,7 @@ func (r *Reader) Pressures(cg string) Pressures {
 	}
 	cpu := ReadPressure(dir, "cpu")
 	if !g.Unified() && (cpu == nil || cpu.Some.Total == 0 && !populated(dir)) {
-		return Pressures{} // it is not there, or nothing has ever waited there, and nothing is there that could
+		return Pressures{} // nothing has ever waited there, and nothing is there that could
 	}
 	return Pressures{CPU: cpu, Memory: ReadPressure(dir, "memory"), IO: ReadPressure(dir, "io")}
 }
