@@ -202,8 +202,8 @@ func TestUsedAsAPlainWalk(t *testing.T) {
 	}
 }
 
-// Measuring a tree writes nothing: the folders' access times stay, as the kernel would set them at the
-// first look after a change.
+// Measuring a tree writes nothing: the folders' access times stay, as the kernel would set them at
+// the first look after a change.
 func TestUsedWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "inner")
