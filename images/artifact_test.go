@@ -203,8 +203,8 @@ func TestRefusedVariantDoesNotStandInTheWay(t *testing.T) {
 	}
 }
 
-// An artifact whose configuration says that it is a component is of the platform wasip2/wasm, which a
-// handler for guests takes where there is no module.
+// An artifact whose configuration says that it is a component is of the platform wasip2/wasm, which
+// a handler for guests takes where there is no module.
 func TestComponentArtifact(t *testing.T) {
 	const config = `{"os":"wasip2","architecture":"wasm","layerDigests":[$LAYERS],"component":{"imports":["wasi:io/error@0.2.6"],"exports":["wasi:cli/run@0.2.6"],"target":null}}`
 	r, s := newTestRegistry(t), newTestService(t)

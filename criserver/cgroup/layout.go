@@ -142,7 +142,7 @@ func (l Layout) CompilerParent(name string) string {
 // Path returns where a parent or a leaf is below the root of a hierarchy.
 func (l Layout) Path(name string) string {
 	if l.Driver != Systemd {
-		return path.Clean("/" + name)
+		return path.Clean("/" + strings.TrimPrefix(name, "/"))
 	}
 	if !strings.Contains(name, ":") {
 		return cgroup.Slice(name)

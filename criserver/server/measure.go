@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 )
@@ -31,24 +32,17 @@ func (m *meter) excuse(kind, id string, err error) error {
 // The context's.
 func measure[T, R any](ctx context.Context, items []T, f func(T) (R, error)) ([]R, error) {
 	results, failed := make([]R, len(items)), make([]bool, len(items))
-	next := make(chan int)
+	var taken atomic.Int64
 	var workers sync.WaitGroup
 	for range min(len(items), runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
-			for i := range next {
+			for i := int(taken.Add(1)) - 1; i < len(items) && ctx.Err() == nil; i = int(taken.Add(1)) - 1 {
 				var err error
 				results[i], err = f(items[i])
 				failed[i] = err != nil
 			}
 		})
 	}
-	for i := range items {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
 	workers.Wait()
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (m *meter) layer(ctx context.Context, rec state.Container) (stats.LayerUsag
 }
 
 // pod measures a whole sandbox, without its running containers, which are given, one by one.
-func (m *meter) pod(rec state.Sandbox, containers []state.Container) (*runtime.LinuxPodSandboxStats, error) {
+func (m *meter) pod(rec state.Sandbox, containers []*state.Container) (*runtime.LinuxPodSandboxStats, error) {
 	cg := m.o.Cgroups.Path(rec.CgroupParent)
 	u, err := m.cgroup(rec.ID, cg)
 	if err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -57,13 +58,7 @@ func (a *metricsAPI) StreamPodSandboxMetrics(_ *runtime.StreamPodSandboxMetricsR
 }
 
 func (a *metricsAPI) ready() []state.Sandbox {
-	var recs []state.Sandbox
-	for _, rec := range a.sandboxes.List() {
-		if rec.Phase == state.Ready {
-			recs = append(recs, rec)
-		}
-	}
-	return recs
+	return slices.DeleteFunc(a.sandboxes.List(), func(rec state.Sandbox) bool { return rec.Phase != state.Ready })
 }
 
 // metrics measures pods and their running containers. What ends at this moment is left out.
@@ -73,7 +68,7 @@ func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runt
 	return measure(ctx, recs, func(rec state.Sandbox) (*runtime.PodSandboxMetrics, error) {
 		var parts []*runtime.ContainerMetrics // before the pod, which has never used less than they
 		for _, c := range containers[rec.ID] {
-			m, err := a.container(ctx, rec, c, fs)
+			m, err := a.container(ctx, rec, *c, fs)
 			if a.meter.excuse("container", c.ID, err) == nil {
 				parts = append(parts, m)
 			}
@@ -87,7 +82,7 @@ func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runt
 	})
 }
 
-func (a *metricsAPI) pod(rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxMetrics, error) {
+func (a *metricsAPI) pod(rec state.Sandbox, containers []*state.Container) (*runtime.PodSandboxMetrics, error) {
 	cg := a.meter.o.Cgroups.Path(rec.CgroupParent)
 	sample, err := a.sample(cg, sandbox.Limits(rec).Shares)
 	if err != nil {
@@ -137,7 +132,7 @@ func (a *metricsAPI) sample(cg string, shares uint64) (usage.Sample, error) {
 
 // links are the interfaces of a sandbox, whose running containers are given; nil for one on the
 // node's network.
-func (m *meter) links(rec state.Sandbox, containers []state.Container) ([]stats.Interface, error) {
+func (m *meter) links(rec state.Sandbox, containers []*state.Container) ([]stats.Interface, error) {
 	s, err := m.o.Sandboxes.Sandbox(rec.ID)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,13 +50,10 @@ func (a *statsAPI) StreamContainerStats(r *runtime.StreamContainerStatsRequest, 
 
 // listContainers measures the running containers; one that ends at this moment is left out.
 func (a *statsAPI) listContainers(ctx context.Context, f *runtime.ContainerStatsFilter) ([]*runtime.ContainerStats, error) {
-	var recs []state.Container
-	for _, rec := range a.containers.List() {
-		if rec.Phase == state.Running && matches(f, rec.ID, rec.Config.Value.GetLabels()) &&
-			strings.HasPrefix(rec.SandboxID, f.GetPodSandboxId()) {
-			recs = append(recs, rec)
-		}
-	}
+	recs := slices.DeleteFunc(a.containers.List(), func(rec state.Container) bool {
+		return rec.Phase != state.Running || !matches(f, rec.ID, rec.Config.Value.GetLabels()) ||
+			!strings.HasPrefix(rec.SandboxID, f.GetPodSandboxId())
+	})
 	return measure(ctx, recs, func(rec state.Container) (*runtime.ContainerStats, error) {
 		stats, err := a.meter.container(ctx, rec)
 		return stats, a.meter.excuse("container", rec.ID, err)
@@ -90,12 +88,9 @@ func (a *statsAPI) StreamPodSandboxStats(r *runtime.StreamPodSandboxStatsRequest
 }
 
 func (a *statsAPI) listPods(ctx context.Context, f *runtime.PodSandboxStatsFilter) ([]*runtime.PodSandboxStats, error) {
-	var recs []state.Sandbox
-	for _, rec := range a.sandboxes.List() {
-		if rec.Phase == state.Ready && matches(f, rec.ID, rec.Config.Value.GetLabels()) {
-			recs = append(recs, rec)
-		}
-	}
+	recs := slices.DeleteFunc(a.sandboxes.List(), func(rec state.Sandbox) bool {
+		return rec.Phase != state.Ready || !matches(f, rec.ID, rec.Config.Value.GetLabels())
+	})
 	containers := runningByPod(a.containers.List())
 	return measure(ctx, recs, func(rec state.Sandbox) (*runtime.PodSandboxStats, error) {
 		stats, err := a.measurePod(ctx, rec, containers[rec.ID])
@@ -104,10 +99,10 @@ func (a *statsAPI) listPods(ctx context.Context, f *runtime.PodSandboxStatsFilte
 }
 
 // runningByPod sorts the running containers by their sandboxes' ids.
-func runningByPod(all []state.Container) map[string][]state.Container {
-	out := map[string][]state.Container{}
-	for _, rec := range all {
-		if rec.Phase == state.Running {
+func runningByPod(all []state.Container) map[string][]*state.Container {
+	out := map[string][]*state.Container{}
+	for i := range all {
+		if rec := &all[i]; rec.Phase == state.Running {
 			out[rec.SandboxID] = append(out[rec.SandboxID], rec)
 		}
 	}
@@ -122,10 +117,10 @@ func (a *statsAPI) pod(ctx context.Context, rec state.Sandbox) (*runtime.PodSand
 	return a.measurePod(ctx, rec, runningByPod(a.containers.In(rec.ID))[rec.ID])
 }
 
-func (a *statsAPI) measurePod(ctx context.Context, rec state.Sandbox, containers []state.Container) (*runtime.PodSandboxStats, error) {
+func (a *statsAPI) measurePod(ctx context.Context, rec state.Sandbox, containers []*state.Container) (*runtime.PodSandboxStats, error) {
 	parts := []*runtime.ContainerStats{} // before the pod, which has never used less than they
 	for _, c := range containers {
-		stats, err := a.meter.container(ctx, c)
+		stats, err := a.meter.container(ctx, *c)
 		if err := a.meter.excuse("container", c.ID, err); err == nil {
 			parts = append(parts, stats)
 		}

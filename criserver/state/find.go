@@ -24,28 +24,30 @@ func (s *Store[R]) List() []R { return s.Select(func(*R) bool { return true }) }
 // Select returns the records that keep says true for, in the order of their ids. keep does not call
 // the store.
 func (s *Store[R]) Select(keep func(*R) bool) []R {
-	var recs []R
 	type place struct {
 		id string
-		at int // in recs
+		*entry[R]
 	}
 	var order []place
 	s.mu.RLock()
 	for id, e := range s.entries {
 		e.mu.RLock()
 		if !e.deleted && keep(&e.rec) {
-			order = append(order, place{id, len(recs)})
-			recs = append(recs, e.rec)
+			order = append(order, place{id, e})
 		}
 		e.mu.RUnlock()
 	}
 	s.mu.RUnlock()
 	slices.SortFunc(order, func(a, b place) int { return strings.Compare(a.id, b.id) })
-	sorted := make([]R, len(recs))
-	for i, p := range order {
-		sorted[i] = recs[p.at]
+	recs := make([]R, 0, len(order)) // a record is large: it is copied once
+	for _, e := range order {
+		e.mu.RLock()
+		if !e.deleted && keep(&e.rec) { // it may have changed
+			recs = append(recs, e.rec)
+		}
+		e.mu.RUnlock()
 	}
-	return sorted
+	return recs
 }
 
 // Resolve returns the full id for an id or an unambiguous prefix of one.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +69,49 @@ func TestRecordsSurviveAReopen(t *testing.T) {
 	}
 	if ids := open(t, dir).IDs(); len(ids) != 0 {
 		t.Fatalf("left: %v", ids)
+	}
+}
+
+// What Select returns is sorted, and is what was asked for, while records change and are removed.
+func TestSelectWhileRecordsChange(t *testing.T) {
+	s := open(t, t.TempDir())
+	for i := range 50 {
+		if err := s.Create(fmt.Sprintf("%04x", i), sandbox(fmt.Sprintf("%04x", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error)
+	go func() {
+		var err error
+		for i := range 20_000 {
+			_, e := s.Amend(fmt.Sprintf("%04x", i%49), func(r Sandbox) (Sandbox, error) {
+				r.Phase = []Phase{Ready, NotReady}[i/49%2]
+				return r, nil
+			})
+			err = errors.Join(err, e)
+		}
+		done <- errors.Join(err, s.Delete("0031"))
+	}()
+	ready := func(r *Sandbox) bool { return r.Phase == Ready }
+	for {
+		for _, recs := range [][]Sandbox{s.Select(ready), s.List()} {
+			if !slices.IsSortedFunc(recs, func(a, b Sandbox) int { return strings.Compare(a.ID, b.ID) }) {
+				t.Fatal("records are not sorted")
+			}
+		}
+		for _, r := range s.Select(ready) {
+			if !ready(&r) {
+				t.Fatalf("record %s was not asked for", r.ID)
+			}
+		}
+		select {
+		case err := <-done:
+			if all := s.List(); err != nil || len(all) != 49 {
+				t.Fatalf("%d records, %v", len(all), err)
+			}
+			return
+		default:
+		}
 	}
 }
 

@@ -3,10 +3,10 @@ package stats
 import (
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
@@ -17,14 +17,14 @@ import (
 // # Errors
 //
 // fs.ErrNotExist if it does not exist or is in another namespace.
-func readInterfaces(pid int, ns os.FileInfo) ([]Interface, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	text, err := kernelfile.Read(filepath.Join(dir, "net", "dev"))
+func readInterfaces(pid int, ns *unix.Stat_t) ([]Interface, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	text, err := kernelfile.Read(dir + "/net/dev")
 	if err != nil {
 		return nil, err
 	}
-	own, err := os.Stat(filepath.Join(dir, "ns", "net")) // after the file: it is the same process that is asked
-	if err != nil || !os.SameFile(own, ns) {
+	var own unix.Stat_t // after the file: it is the same process that is asked
+	if err := unix.Stat(dir+"/ns/net", &own); err != nil || own.Dev != ns.Dev || own.Ino != ns.Ino {
 		return nil, fmt.Errorf("process %d is in another network namespace: %w", pid, fs.ErrNotExist)
 	}
 	return parseInterfaces(text)
@@ -34,28 +34,33 @@ func readInterfaces(pid int, ns os.FileInfo) ([]Interface, error) {
 // interface.
 func parseInterfaces(text string) ([]Interface, error) {
 	out := []Interface{}
-	for n, line := range strings.Split(strings.TrimSpace(text), "\n") {
-		if n < 2 {
+	heading := 2
+	for line := range strings.Lines(text) {
+		if heading--; heading >= 0 {
 			continue
 		}
-		name, rest, ok := strings.Cut(line, ":")
-		f := strings.Fields(rest)
-		if !ok || len(f) < 12 {
-			return nil, fmt.Errorf("line %q of /proc/net/dev", line)
-		}
+		name, rest, _ := strings.Cut(line, ":")
 		if name = strings.TrimSpace(name); name == "lo" {
 			continue
 		}
 		i := Interface{Name: name}
-		for column, to := range map[int]*uint64{
+		figures := [...]*uint64{
 			0: &i.RxBytes, 1: &i.RxPackets, 2: &i.RxErrors, 3: &i.RxDropped,
 			8: &i.TxBytes, 9: &i.TxPackets, 10: &i.TxErrs, 11: &i.TxDropped,
-		} {
-			v, err := strconv.ParseUint(f[column], 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("line %q of /proc/net/dev: %w", line, err)
+		}
+		column := 0
+		for figure := range strings.FieldsSeq(rest) {
+			if column < len(figures) && figures[column] != nil {
+				v, err := strconv.ParseUint(figure, 10, 64)
+				if err != nil {
+					return nil, fmt.Errorf("line %q of /proc/net/dev: %w", line, err)
+				}
+				*figures[column] = v
 			}
-			*to = v
+			column++
+		}
+		if column < len(figures) {
+			return nil, fmt.Errorf("line %q of /proc/net/dev", line)
 		}
 		out = append(out, i)
 	}

@@ -3,7 +3,6 @@ package stats
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -22,12 +21,12 @@ type Interface struct {
 // at path. pids are processes that should be in it: one of them spares entering the namespace.
 func Interfaces(path string, pids ...int) ([]Interface, error) {
 	if len(pids) > 0 {
-		pin, err := os.Stat(path)
-		if err != nil {
+		var pin unix.Stat_t
+		if err := unix.Stat(path, &pin); err != nil {
 			return nil, fmt.Errorf("open network namespace %q: %w", path, err)
 		}
 		for _, pid := range pids {
-			if links, err := readInterfaces(pid, pin); err == nil {
+			if links, err := readInterfaces(pid, &pin); err == nil {
 				return links, nil
 			}
 		}

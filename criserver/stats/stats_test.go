@@ -176,8 +176,10 @@ func TestInterfaces(t *testing.T) {
 	if err != nil || len(links) != 1 || links[0] != want {
 		t.Errorf("%+v, %v", links, err)
 	}
-	if _, err := parseInterfaces("a\nb\nno interface\n"); err == nil {
-		t.Error("a line that is none was read")
+	for _, line := range []string{"no interface", "eth0: 1 2 3 4 5 6 7 8 9 10 11", "eth0: 1 2 x 4 5 6 7 8 9 10 11 12"} {
+		if links, err := parseInterfaces("a\nb\n" + line + "\n"); err == nil {
+			t.Errorf("%q was read: %+v", line, links)
+		}
 	}
 	// By a process and by entering the namespace the interfaces are the same; a process of another
 	// one is not used.

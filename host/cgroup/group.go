@@ -70,11 +70,11 @@ func (g *Group) Dir(controller string) string {
 
 // File is the path of one of the group's files, "" if there is no hierarchy of the controller.
 func (g *Group) File(controller, name string) string {
-	dir := g.Dir(controller)
-	if dir == "" {
+	root := g.mounts.root(controller)
+	if root == "" {
 		return ""
 	}
-	return filepath.Join(dir, name)
+	return root + g.path + "/" + name // both are clean
 }
 
 // Exists says whether the group exists, in the hierarchy that stands for membership.

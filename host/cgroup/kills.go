@@ -3,6 +3,8 @@ package cgroup
 import (
 	"path/filepath"
 	"sync"
+
+	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
 // Ledger knows of which groups the kernel has killed processes for lack of memory, also when a
@@ -118,7 +120,6 @@ func oomKills(g *Group) (n uint64, there bool) {
 }
 
 func oomKillsIn(file string) (n uint64, there bool) {
-	table, _ := readTable(file)
-	n, there = table["oom_kill"]
-	return n, there
+	table, _ := kernelfile.AppendRecord(nil, file)
+	return Table(table).Find("oom_kill")
 }

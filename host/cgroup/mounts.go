@@ -150,5 +150,8 @@ func (m *Mounts) root(controller string) string {
 
 // Group returns the group at a path below the mount points. It need not exist.
 func (m *Mounts) Group(path string) *Group {
-	return &Group{path: filepath.Join("/", path), mounts: m}
+	if !filepath.IsAbs(path) {
+		path = "/" + path
+	}
+	return &Group{path: filepath.Clean(path), mounts: m}
 }

@@ -1,12 +1,10 @@
 package cgroup
 
 import (
+	"bytes"
 	"fmt"
-	"iter"
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
@@ -17,62 +15,56 @@ const Max = math.MaxUint64
 // Number reads one of the group's files that holds one number. The controller matters on version 1
 // only.
 func (g *Group) Number(controller, name string) (uint64, error) {
-	text, err := kernelfile.ReadRecord(g.File(controller, name))
+	var room [64]byte
+	text, err := kernelfile.AppendRecord(room[:0], g.File(controller, name))
 	if err != nil {
 		return 0, err
 	}
-	text = strings.TrimSpace(text)
-	if text == "max" {
+	text = bytes.TrimSpace(text)
+	if string(text) == "max" {
 		return Max, nil
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
+	n, err := strconv.ParseUint(string(text), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("file %s: %w", name, err)
 	}
 	return n, nil
 }
 
-// Table reads one of the group's files that has lines of "name number".
-func (g *Group) Table(controller, name string) (map[string]uint64, error) {
-	return readTable(g.File(controller, name))
+// Table is what a file with lines of "name number" holds.
+type Table []byte
+
+// Find returns a name's number, and whether there is one.
+func (t Table) Find(name string) (n uint64, found bool) {
+	for len(t) > 0 {
+		line, rest, _ := bytes.Cut(t, []byte("\n"))
+		if key, value, _ := bytes.Cut(line, []byte(" ")); string(key) == name {
+			n, err := strconv.ParseUint(string(value), 10, 64)
+			return n, err == nil
+		}
+		t = rest
+	}
+	return 0, false
 }
 
-func readTable(path string) (map[string]uint64, error) {
-	text, err := kernelfile.ReadRecord(path)
-	if err != nil {
-		return nil, err
-	}
-	table := make(map[string]uint64, strings.Count(text, "\n"))
-	for name, n := range figures(text) {
-		table[name] = n
-	}
-	return table, nil
+// Of returns a name's number, 0 if there is none.
+func (t Table) Of(name string) uint64 {
+	n, _ := t.Find(name)
+	return n
 }
 
-// Figures is Table for some names: it returns their numbers in their order, 0 for one that is
-// missing.
+// Table reads one of the group's files that has lines of "name number", into room that the caller
+// has.
+func (g *Group) Table(room []byte, controller, name string) (Table, error) {
+	return kernelfile.AppendRecord(room, g.File(controller, name))
+}
+
+// Figures returns the numbers of some names of a Table in their order, 0 for one that is missing.
 func (g *Group) Figures(controller, name string, names []string) []uint64 {
 	out := make([]uint64, len(names))
-	text, err := kernelfile.ReadRecord(g.File(controller, name))
-	if err != nil {
-		return out
-	}
-	for name, n := range figures(text) {
-		if i := slices.Index(names, name); i >= 0 {
-			out[i] = n
-		}
+	table, _ := g.Table(nil, controller, name) // what cannot be read is missing
+	for i, name := range names {
+		out[i] = table.Of(name)
 	}
 	return out
-}
-
-// figures are the lines "name number" of a text. Other lines are skipped.
-func figures(text string) iter.Seq2[string, uint64] {
-	return func(yield func(string, uint64) bool) {
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if n, err := strconv.ParseUint(value, 10, 64); err == nil && name != "" && !yield(name, n) {
-				return
-			}
-		}
-	}
 }

@@ -260,8 +260,8 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// SIGKILL for all ends a group whose processes start others all the time: one signal after the other
-// would miss what was started since they were listed.
+// SIGKILL for all ends a group whose processes start others all the time: one signal after the
+// other would miss what was started since they were listed.
 func TestKilledAsOne(t *testing.T) {
 	for range 10 {
 		g := created(t)

@@ -4,42 +4,48 @@ package kernelfile
 
 import (
 	"os"
-	"sync"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// buffers are taken for one reading: statistics are read every second, of hundreds of containers.
-var buffers = sync.Pool{New: func() any { return new([4096]byte) }}
-
 // Read returns what a file holds. Such files can be polled, so package os would watch each one for
 // as long as it is open; here it is opened, read and closed.
-func Read(path string) (string, error) { return read(path, false) }
+func Read(path string) (string, error) {
+	var room [4096]byte
+	data, err := read(room[:0], path, false)
+	return string(data), err
+}
 
 // ReadRecord is Read for a file that the kernel writes in one piece: a number, a table, a pressure.
 // A read that leaves room has seen its end, which saves a system call.
-func ReadRecord(path string) (string, error) { return read(path, true) }
+func ReadRecord(path string) (string, error) {
+	var room [4096]byte
+	data, err := AppendRecord(room[:0], path)
+	return string(data), err
+}
 
-func read(path string, record bool) (string, error) {
+// AppendRecord is ReadRecord into room that the caller has, which saves the garbage: statistics are
+// read every few seconds, a dozen files for each of hundreds of pods.
+func AppendRecord(room []byte, path string) ([]byte, error) { return read(room, path, true) }
+
+func read(data []byte, path string, record bool) ([]byte, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return "", &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	buf := buffers.Get().(*[4096]byte)
-	defer buffers.Put(buf)
-	data := buf[:0]
 	for {
 		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
+			data = slices.Grow(data, 1024)
 		}
 		n, err := retry(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
 		if err != nil {
-			return "", &os.PathError{Op: "read", Path: path, Err: err}
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
 		}
 		data = data[:len(data)+n]
 		if n == 0 || record && len(data) < cap(data) {
-			return string(data), nil
+			return data, nil
 		}
 	}
 }

@@ -20,6 +20,12 @@ func TestRead(t *testing.T) {
 				t.Errorf("%s: %d bytes of %d, %v", name, len(got), size, err)
 			}
 		}
+		for _, room := range []int{0, 1, 64, 4096, 1 << 20} {
+			got, err := AppendRecord(append(make([]byte, 0, room), 'a'), path)
+			if err != nil || string(got) != "a"+want {
+				t.Errorf("AppendRecord: %d bytes of %d, %v", len(got)-1, size, err)
+			}
+		}
 	}
 	for name, read := range map[string]func(string) (string, error){"Read": Read, "ReadRecord": ReadRecord} {
 		for _, path := range []string{"", filepath.Join(dir, "missing")} {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 
@@ -20,9 +19,6 @@ import (
 
 // deepest is how many folders, each in the other, Remove holds open at once.
 const deepest = 64
-
-// at is how many entries of a folder are read at a time.
-const at = 1024
 
 // Remove removes a file, or a folder with all that is in it, however deep, and follows no links.
 // What is not there is no error. Others may remove there at the same time, but none may write.
@@ -40,7 +36,7 @@ func Remove(path string) error {
 	if err != nil {
 		return fmt.Errorf("remove %q: %w", path, err)
 	}
-	defer above.Close()
+	defer unix.Close(above)
 	if err := new(removal).entry(above, name, 0); err != nil {
 		return fmt.Errorf("remove %q: %w", path, err)
 	}
@@ -49,20 +45,20 @@ func Remove(path string) error {
 
 // removal is the removal of one folder.
 type removal struct {
-	top    *os.File // the folder, once it is open
-	raised int      // folders that were moved into it
+	top    int // the folder, once it is open
+	raised int // folders that were moved into it
 }
 
 // entry removes one entry of a folder.
-func (r *removal) entry(in *os.File, name string, depth int) error {
-	err := unix.Unlinkat(int(in.Fd()), name, 0)
+func (r *removal) entry(in int, name string, depth int) error {
+	err := unix.Unlinkat(in, name, 0)
 	if err == nil || err == unix.ENOENT {
 		return nil
 	}
 	if err != unix.EISDIR {
 		return err
 	}
-	err = unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR) // before it is opened: EBUSY at a mount
+	err = unix.Unlinkat(in, name, unix.AT_REMOVEDIR) // before it is opened: EBUSY at a mount
 	if err == nil || err == unix.ENOENT {
 		return nil
 	}
@@ -72,17 +68,17 @@ func (r *removal) entry(in *os.File, name string, depth int) error {
 	if depth >= deepest && r.raise(in, name) == nil {
 		return nil // it is removed from there
 	}
-	folder, err := openFolder(int(in.Fd()), name)
+	folder, err := openFolder(in, name)
 	if err != nil {
 		return unlessGone(err)
 	}
-	defer folder.Close()
+	defer unix.Close(folder)
 	r.top = cmp.Or(r.top, folder)
 	for {
 		if err := r.all(folder, depth+1); err != nil {
 			return unlessGone(err)
 		}
-		err := unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR)
+		err := unix.Unlinkat(in, name, unix.AT_REMOVEDIR)
 		if err != unix.ENOTEMPTY && err != unix.EEXIST { // another removal has moved a folder to the top
 			return unlessGone(err)
 		}
@@ -90,9 +86,9 @@ func (r *removal) entry(in *os.File, name string, depth int) error {
 }
 
 // raise moves a folder that lies deep to the top.
-func (r *removal) raise(in *os.File, name string) error {
+func (r *removal) raise(in int, name string) error {
 	for {
-		err := unix.Renameat2(int(in.Fd()), name, int(r.top.Fd()), ".deep-"+strconv.Itoa(r.raised), unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(in, name, r.top, ".deep-"+strconv.Itoa(r.raised), unix.RENAME_NOREPLACE)
 		if r.raised++; err != unix.EEXIST {
 			return err
 		}
@@ -101,16 +97,13 @@ func (r *removal) raise(in *os.File, name string) error {
 
 // all removes what is in a folder. It reads that again until there is nothing: a file system may
 // pass over entries while others are removed, and deep folders come to the top.
-func (r *removal) all(folder *os.File, depth int) error {
+func (r *removal) all(folder, depth int) error {
 	for {
-		if _, err := folder.Seek(0, io.SeekStart); err != nil {
+		if _, err := unix.Seek(folder, 0, io.SeekStart); err != nil {
 			return err
 		}
-		names, err := folder.Readdirnames(at)
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
+		names, err := list(folder)
+		if err != nil || len(names) == 0 {
 			return err
 		}
 		for _, name := range names {
@@ -154,7 +147,7 @@ func Used(ctx context.Context, path string) (Use, error) {
 	if err != nil {
 		return Use{}, fmt.Errorf("measure %q: %w", path, err)
 	}
-	defer root.Close()
+	defer unix.Close(root)
 	if err := w.all(ctx, root); err != nil {
 		return Use{}, fmt.Errorf("measure %q: %w", path, err)
 	}
@@ -203,87 +196,91 @@ func (w *walk) count(st *unix.Statx_t) {
 }
 
 // all counts what is below the root.
-func (w *walk) all(ctx context.Context, root *os.File) error {
-	folder, err := openFolder(int(root.Fd()), ".")
-	if err != nil {
+func (w *walk) all(ctx context.Context, root int) error {
+	folder := root
+	leave := func() {
+		if folder != root {
+			unix.Close(folder)
+		}
+	}
+	defer func() { leave() }()
+	if err := w.enter(ctx, root, "."); err != nil {
 		return err
 	}
-	defer func() { folder.Close() }()
-	rest, err := w.read(ctx, folder)
-	if err != nil {
-		return err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(folder.Fd()), &st); err != nil {
-		return err
-	}
-	w.levels = []level{{name: ".", self: inodeOf(&st), rest: rest}}
-	for {
+	for len(w.levels) > 0 {
 		here := &w.levels[len(w.levels)-1]
-		var next *os.File
+		var next int
+		var err error
 		if len(here.rest) > 0 {
 			name := here.rest[len(here.rest)-1]
 			here.rest = here.rest[:len(here.rest)-1]
 			w.left++
-			if next, err = w.down(ctx, folder, name); err != nil {
-				return err
-			}
-		} else {
-			if w.levels = w.levels[:len(w.levels)-1]; len(w.levels) == 0 {
-				return nil
-			}
-			if next, err = w.up(root, folder); err != nil {
-				return err
-			}
+			next, err = w.down(ctx, folder, name)
+		} else if w.levels = w.levels[:len(w.levels)-1]; len(w.levels) > 0 {
+			next, err = w.up(root, folder)
 		}
-		if next != nil {
-			folder.Close()
+		if err != nil {
+			return err
+		}
+		if next != 0 {
+			leave()
 			folder = next
 		}
 	}
+	return nil
 }
 
-// down reads a folder below the one that was read before; nil if it was removed.
-func (w *walk) down(ctx context.Context, from *os.File, name string) (*os.File, error) {
-	folder, err := openFolder(int(from.Fd()), name)
+// down reads a folder below the one that was read before; 0 if it was removed or has no folder in
+// it.
+func (w *walk) down(ctx context.Context, from int, name string) (int, error) {
+	folder, err := openFolder(from, name)
 	if err != nil {
-		return nil, unlessGone(err)
+		return 0, unlessGone(err)
+	}
+	levels := len(w.levels)
+	err = w.enter(ctx, folder, name)
+	if err != nil || len(w.levels) == levels {
+		unix.Close(folder)
+		return 0, unlessGone(err)
+	}
+	return folder, nil
+}
+
+// enter reads a folder. It becomes the last of the levels if folders are in it.
+func (w *walk) enter(ctx context.Context, folder int, name string) error {
+	rest, err := w.read(ctx, folder)
+	if err != nil || len(rest) == 0 {
+		return err
 	}
 	var st unix.Stat_t
-	err = unix.Fstat(int(folder.Fd()), &st)
-	var rest []string
-	if err == nil {
-		rest, err = w.read(ctx, folder)
-	}
-	if err != nil {
-		folder.Close()
-		return nil, unlessGone(err)
+	if err := unix.Fstat(folder, &st); err != nil {
+		return err
 	}
 	w.levels = append(w.levels, level{name: name, self: inodeOf(&st), rest: rest})
-	return folder, nil
+	return nil
 }
 
 // up opens the folder that has become the last of the levels. If the one below it was moved
 // meanwhile, that is found from the root; levels that are not there any more are left out.
-func (w *walk) up(root, from *os.File) (*os.File, error) {
-	folder, err := openFolder(int(from.Fd()), "..")
+func (w *walk) up(root, from int) (int, error) {
+	folder, err := openFolder(from, "..")
 	if err == nil {
 		if w.isLast(folder) {
 			return folder, nil
 		}
-		folder.Close()
+		unix.Close(folder)
 	}
 	for length := len(w.levels); ; length = len(w.levels) {
-		folder, err := openFolder(int(root.Fd()), ".")
+		folder, err := openFolder(root, ".")
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		for i, l := range w.levels[1:] {
-			next, err := openFolder(int(folder.Fd()), l.name)
-			folder.Close()
+			next, err := openFolder(folder, l.name)
+			unix.Close(folder)
 			if err != nil {
 				if err := unlessGone(err); err != nil {
-					return nil, err
+					return 0, err
 				}
 				w.levels = w.levels[:i+1]
 				break
@@ -296,28 +293,25 @@ func (w *walk) up(root, from *os.File) (*os.File, error) {
 			}
 			w.levels = w.levels[:length-1]
 		}
-		folder.Close()
+		unix.Close(folder)
 	}
 }
 
-func (w *walk) isLast(folder *os.File) bool {
+func (w *walk) isLast(folder int) bool {
 	var st unix.Stat_t
-	return unix.Fstat(int(folder.Fd()), &st) == nil && inodeOf(&st) == w.levels[len(w.levels)-1].self
+	return unix.Fstat(folder, &st) == nil && inodeOf(&st) == w.levels[len(w.levels)-1].self
 }
 
 // read counts what is in a folder and returns the folders in it.
-func (w *walk) read(ctx context.Context, folder *os.File) (folders []string, err error) {
+func (w *walk) read(ctx context.Context, folder int) (folders []string, err error) {
 	for ctx.Err() == nil {
-		names, err := folder.Readdirnames(at)
-		if err == io.EOF {
-			return folders, nil
-		}
-		if err != nil {
-			return nil, err
+		names, err := list(folder)
+		if err != nil || len(names) == 0 {
+			return folders, err
 		}
 		for _, name := range names {
 			var st unix.Statx_t
-			if err := unix.Statx(int(folder.Fd()), name, look, unix.STATX_BASIC_STATS, &st); err != nil {
+			if err := unix.Statx(folder, name, look, unix.STATX_BASIC_STATS, &st); err != nil {
 				if err := unlessGone(err); err != nil {
 					return nil, err
 				}
@@ -350,17 +344,32 @@ func unlessGone(err error) error {
 
 // openFolder opens a folder to be listed. That it was is not written to the disk, where it may be:
 // trees are measured every few minutes on machines that else write nothing.
-func openFolder(in int, name string) (*os.File, error) {
+func openFolder(in int, name string) (int, error) {
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
 	for {
 		fd, err := unix.Openat(in, name, flags, 0)
 		switch {
 		case err == nil:
-			return os.NewFile(uintptr(fd), name), nil
+			return fd, nil
 		case err == unix.EPERM && flags&unix.O_NOATIME != 0: // only its owner may say so
 			flags &^= unix.O_NOATIME
 		case err != unix.EINTR:
-			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+			return 0, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
+// list returns the next names in a folder, none at its end.
+func list(folder int) ([]string, error) {
+	var room [8192]byte
+	for {
+		n, err := unix.ReadDirent(folder, room[:])
+		if err == unix.EINTR {
+			continue
+		}
+		_, _, names := unix.ParseDirent(room[:max(n, 0)], -1, nil) // without "." and ".."
+		if err != nil || n <= 0 || len(names) > 0 {
+			return names, err
 		}
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -159,8 +161,49 @@ func TestUsed(t *testing.T) {
 	}
 }
 
-// Measuring a tree writes nothing: the folders' access times stay, as the kernel would set them at the
-// first look after a change.
+// Trees of any form are measured as a plain walk does it.
+func TestUsedAsAPlainWalk(t *testing.T) {
+	for seed := range uint64(12) {
+		random, dir := rand.New(rand.NewPCG(seed, 0)), t.TempDir()
+		folders, files := []string{dir}, []string{}
+		for i := range random.IntN(1500) {
+			at := filepath.Join(folders[random.IntN(len(folders))], strconv.Itoa(i)+strings.Repeat("x", random.IntN(200)))
+			var err error
+			switch kind := random.IntN(8); {
+			case kind == 0 && len(folders) < 1+int(seed):
+				err = os.Mkdir(at, 0o755)
+				folders = append(folders, at)
+			case kind == 1 && len(files) > 0:
+				err = os.Link(files[random.IntN(len(files))], at)
+			default:
+				err = os.WriteFile(at, make([]byte, random.IntN(10_000)), 0o600)
+				files = append(files, at)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var want Use
+		seen := map[uint64]bool{}
+		if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			var st unix.Stat_t
+			if err = errors.Join(err, unix.Lstat(path, &st)); err == nil && !seen[st.Ino] {
+				seen[st.Ino] = true
+				want.Inodes++
+				want.Bytes += st.Blocks * 512
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if use, err := Used(t.Context(), dir); err != nil || use != want {
+			t.Errorf("seed %d, %d folders: %+v, %v, want %+v", seed, len(folders), use, err, want)
+		}
+	}
+}
+
+// Measuring a tree writes nothing: the folders' access times stay, as the kernel would set them at
+// the first look after a change.
 func TestUsedWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "inner")
@@ -267,7 +310,7 @@ func TestUsedIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(w.all(t.Context(), root), root.Close()); err != nil {
+		if err := errors.Join(w.all(t.Context(), root), unix.Close(root)); err != nil {
 			t.Fatal(err)
 		}
 		if w.use.Partial != tt.partial || w.use.Inodes != tt.inodes || len(w.linked) > tt.names {

@@ -174,7 +174,8 @@ func TestArtifact(t *testing.T) {
 	}
 }
 
-// The index has the Linux variant first and the guest last; an image's variants are taken as they are.
+// The index has the Linux variant first and the guest last; an image's variants are taken as they
+// are.
 func TestWithLinux(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"app.wasm": coreModule, "root/usr/bin/app": "ELF", "root/etc/passwd": "root"})

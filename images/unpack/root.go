@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -33,6 +34,7 @@ type Root struct {
 type roots struct {
 	*records
 	mountPoints
+	written sync.Map // of the roots that were measured: key to the folder of what was written to it
 }
 
 // MapLabels are labels for Prepare: a root whose mounts have the options uidmap=
@@ -82,6 +84,7 @@ func (s *roots) prepare(ctx context.Context, prepare prepare, key string, chain 
 
 // Remove removes a root with all that was written to it. A key without a root is no error.
 func (s *roots) Remove(ctx context.Context, key string) error {
+	defer s.written.Delete(key)
 	ctx, key = s.quiet(ctx), rootPrefix+key
 	err := s.remove(ctx, key)
 	if !durable.Full(err) {
@@ -157,19 +160,24 @@ func (s *roots) Roots(ctx context.Context) ([]Root, error) {
 
 // RootUsage returns what has been written to a root, in bytes and files.
 func (s *roots) RootUsage(ctx context.Context, key string) (bytes, inodes int64, err error) {
-	ctx = s.quiet(ctx)
-	info, err := s.snapshots.Stat(ctx, rootPrefix+key)
-	if err != nil {
-		return 0, 0, fmt.Errorf("measure root %q: %w", key, err)
+	dir, _ := s.written.Load(key)
+	if dir == nil {
+		info, err := s.snapshots.Stat(s.quiet(ctx), rootPrefix+key)
+		if err != nil {
+			return 0, 0, fmt.Errorf("measure root %q: %w", key, err)
+		}
+		dir = info.Labels[upperLabel]
+		s.written.Store(key, dir)
 	}
-	u, err := s.use(ctx, info)
+	u, err := space.Used(ctx, dir.(string))
 	if errors.Is(err, fs.ErrNotExist) {
+		s.written.Delete(key)
 		err = errdefs.ErrNotFound // removed meanwhile
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("measure root: %w", err)
 	}
-	return u.Size, u.Inodes, nil
+	return u.Bytes, u.Inodes, nil
 }
 
 // WithRoot calls fn with a directory that shows a root, read-only, during the call.

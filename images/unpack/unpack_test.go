@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -381,6 +382,35 @@ func TestRoots(t *testing.T) {
 	for range 2 {
 		if err := s.Remove(ctx, "c"); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A root is measured where it is now, also if its key had another one before.
+func TestRootUsage(t *testing.T) {
+	s, _ := newStore(t)
+	ctx := t.Context()
+	for size := range int64(3) {
+		if _, _, err := s.RootUsage(ctx, "c"); !errdefs.IsNotFound(err) {
+			t.Fatalf("of a key without a root: %v", err)
+		}
+		if _, err := s.Prepare(ctx, "c", "", nil); err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.snapshots.Stat(ctx, rootPrefix+"c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range size + 1 {
+			if bytes, inodes, err := s.RootUsage(ctx, "c"); err != nil || inodes != i+1 || bytes < i<<20 || bytes > i<<20+1<<16 {
+				t.Errorf("root %d with %d files: %d bytes, %d inodes, %v", size, i, bytes, inodes, err)
+			}
+			if err := os.WriteFile(filepath.Join(info.Labels[upperLabel], fmt.Sprint(i)), make([]byte, 1<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Remove(ctx, "c"); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

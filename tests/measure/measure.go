@@ -233,7 +233,8 @@ func Anonymous(pid int) (int64, error) { return kibibytes(pid, "smaps_rollup", "
 // PeakMemory is the most memory that a process has had at once, in bytes.
 func PeakMemory(pid int) (int64, error) { return kibibytes(pid, "status", "VmHWM:") }
 
-// kibibytes is a line with an amount of memory in a file that the kernel has of a process, in bytes.
+// kibibytes is a line with an amount of memory in a file that the kernel has of a process, in
+// bytes.
 func kibibytes(pid int, name, line string) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {

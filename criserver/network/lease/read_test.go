@@ -51,7 +51,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A journal of another format is refused while its leases count, by who owns it and by who reads it.
+// A journal of another format is refused while its leases count, by who owns it and by who reads
+// it.
 func TestAnotherFormat(t *testing.T) {
 	for _, version := range []int{0, journalVersion + 1} {
 		path := filepath.Join(t.TempDir(), "leases")

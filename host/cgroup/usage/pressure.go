@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -34,24 +33,24 @@ func (r *Reader) Pressures(cg string) Pressures {
 		if r.mounts.Hybrid == "" {
 			return Pressures{}
 		}
-		dir = filepath.Join(r.mounts.Hybrid, g.Path())
+		dir = r.mounts.Hybrid + g.Path()
 	}
 	cpu := ReadPressure(dir, "cpu")
-	if !g.Unified() && (cpu == nil || cpu.Some.Total == 0) && !populated(dir) {
+	if !g.Unified() && (cpu == nil || cpu.Some.Total == 0 && !populated(dir)) {
 		return Pressures{} // nothing has ever waited there, and nothing is there that could
 	}
 	return Pressures{CPU: cpu, Memory: ReadPressure(dir, "memory"), IO: ReadPressure(dir, "io")}
 }
 
 func populated(dir string) bool {
-	events, err := kernelfile.ReadRecord(filepath.Join(dir, "cgroup.events"))
+	events, err := kernelfile.ReadRecord(dir + "/cgroup.events")
 	return err == nil && strings.Contains(events, "populated 1")
 }
 
 // ReadPressure reads the pressure on a resource, "cpu", "memory" or "io", from a cgroup's
 // directory; nil if the kernel does not keep it, or does not with psi=0.
 func ReadPressure(dir, resource string) *Pressure {
-	text, err := kernelfile.ReadRecord(filepath.Join(dir, resource+".pressure"))
+	text, err := kernelfile.ReadRecord(dir + "/" + resource + ".pressure")
 	if err != nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ type Sample struct {
 func (r *Reader) Sample(cg string) (Sample, error) {
 	var s Sample
 	g := r.mounts.Group(cg)
-	m, stat, err := memory(g)
+	m, stat, err := memory(nil, g)
 	if err != nil {
 		return s, err
 	}
@@ -62,46 +62,46 @@ func (r *Reader) Sample(cg string) (Sample, error) {
 // tick is a USER_HZ tick: 100 a second on every architecture that is built for.
 const tick = 10 * time.Millisecond
 
-func sample1(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
+func sample1(g *cgroup.Group, s *Sample, memory cgroup.Table) error {
 	usage, err := number(g, "cpuacct", "cpuacct.usage")
 	if err != nil {
 		return err
 	}
 	s.Usage = time.Duration(usage)
 	used := optionalTable(g, "cpuacct", "cpuacct.stat")
-	s.User, s.System = time.Duration(used["user"])*tick, time.Duration(used["system"])*tick
+	s.User, s.System = time.Duration(used.Of("user"))*tick, time.Duration(used.Of("system"))*tick
 	throttle := optionalTable(g, "cpu", "cpu.stat")
-	s.Periods, s.ThrottledPeriods, s.Throttled = throttle["nr_periods"], throttle["nr_throttled"], time.Duration(throttle["throttled_time"])
+	s.Periods, s.ThrottledPeriods, s.Throttled = throttle.Of("nr_periods"), throttle.Of("nr_throttled"), time.Duration(throttle.Of("throttled_time"))
 	s.Shares, s.Period = optional(g, "cpu", "cpu.shares"), optional(g, "cpu", "cpu.cfs_period_us")
 	s.Quota = optional(g, "cpu", "cpu.cfs_quota_us") // -1 means no quota and does not parse
 
-	s.Cache, s.Mapped = memory["total_cache"], memory["total_mapped_file"]
-	s.OwnFaults, s.OwnMajor = memory["pgfault"], memory["pgmajfault"]
+	s.Cache, s.Mapped = memory.Of("total_cache"), memory.Of("total_mapped_file")
+	s.OwnFaults, s.OwnMajor = memory.Of("pgfault"), memory.Of("pgmajfault")
 	s.Kernel = optional(g, "memory", "memory.kmem.usage_in_bytes")
 	s.Failures = optional(g, "memory", "memory.failcnt")
 	s.Reservation = optional(g, "memory", "memory.soft_limit_in_bytes")
 	if s.Peak, err = number(g, "memory", "memory.max_usage_in_bytes"); err == nil {
 		s.HasPeak = true
 	}
-	s.OOMKills = optionalTable(g, "memory", "memory.oom_control")["oom_kill"]
+	s.OOMKills = optionalTable(g, "memory", "memory.oom_control").Of("oom_kill")
 	s.Devices = devices1(g)
 	return nil
 }
 
-func sample2(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
-	cpu, err := table(g, "cpu", "cpu.stat")
+func sample2(g *cgroup.Group, s *Sample, memory cgroup.Table) error {
+	cpu, err := table(nil, g, "cpu", "cpu.stat")
 	if err != nil {
 		return err
 	}
-	us := func(key string) time.Duration { return time.Duration(cpu[key]) * time.Microsecond }
+	us := func(key string) time.Duration { return time.Duration(cpu.Of(key)) * time.Microsecond }
 	s.Usage, s.User, s.System, s.Throttled = us("usage_usec"), us("user_usec"), us("system_usec"), us("throttled_usec")
-	s.Periods, s.ThrottledPeriods = cpu["nr_periods"], cpu["nr_throttled"]
+	s.Periods, s.ThrottledPeriods = cpu.Of("nr_periods"), cpu.Of("nr_throttled")
 	s.Shares = sharesOf(optional(g, "cpu", "cpu.weight"))
 	s.Quota, s.Period = cpuMax(g)
 
-	s.Cache, s.Mapped, s.Kernel = memory["file"], memory["file_mapped"], memory["kernel"]
+	s.Cache, s.Mapped, s.Kernel = memory.Of("file"), memory.Of("file_mapped"), memory.Of("kernel")
 	if s.Kernel == 0 { // before Linux 5.18
-		s.Kernel = memory["kernel_stack"] + memory["pagetables"] + memory["percpu"] + memory["slab"]
+		s.Kernel = memory.Of("kernel_stack") + memory.Of("pagetables") + memory.Of("percpu") + memory.Of("slab")
 	}
 	s.OwnFaults, s.OwnMajor = s.Memory.Faults, s.Memory.Major // version 2 counts them together only
 	s.Reservation = optional(g, "memory", "memory.low")
@@ -109,7 +109,7 @@ func sample2(g *cgroup.Group, s *Sample, memory map[string]uint64) error {
 		s.HasPeak = true
 	}
 	events := optionalTable(g, "memory", "memory.events")
-	s.Failures, s.OOMKills = events["max"], events["oom_kill"]
+	s.Failures, s.OOMKills = events.Of("max"), events.Of("oom_kill")
 	s.Devices = devices2(g)
 	return nil
 }
@@ -133,10 +133,7 @@ func optional(g *cgroup.Group, controller, name string) uint64 {
 }
 
 // optionalTable is table for what may not be there: empty then.
-func optionalTable(g *cgroup.Group, controller, name string) map[string]uint64 {
-	t, err := table(g, controller, name)
-	if err != nil {
-		return nil
-	}
+func optionalTable(g *cgroup.Group, controller, name string) cgroup.Table {
+	t, _ := table(nil, g, controller, name)
 	return t
 }

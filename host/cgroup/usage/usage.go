@@ -72,11 +72,12 @@ func NewReader(m *cgroup.Mounts) *Reader {
 func (r *Reader) CPU(cg string) (CPU, error) {
 	g := r.mounts.Group(cg)
 	if g.Unified() {
-		stat, err := table(g, "cpu", "cpu.stat")
+		var room [1024]byte
+		stat, err := table(room[:0], g, "cpu", "cpu.stat")
 		if err != nil {
 			return CPU{}, err
 		}
-		return CPU{At: time.Now(), Usage: time.Duration(stat["usage_usec"]) * time.Microsecond}, nil
+		return CPU{At: time.Now(), Usage: time.Duration(stat.Of("usage_usec")) * time.Microsecond}, nil
 	}
 	n, err := number(g, "cpuacct", "cpuacct.usage")
 	if err != nil {
@@ -87,12 +88,13 @@ func (r *Reader) CPU(cg string) (CPU, error) {
 
 // Memory returns the memory used by a cgroup and all below it.
 func (r *Reader) Memory(cg string) (Memory, error) {
-	m, _, err := memory(r.mounts.Group(cg))
+	var room [4096]byte
+	m, _, err := memory(room[:0], r.mounts.Group(cg))
 	return m, err
 }
 
-// memory also returns the table that most of it comes from.
-func memory(g *cgroup.Group) (Memory, map[string]uint64, error) {
+// memory also returns the table that most of it comes from, in the given room.
+func memory(room []byte, g *cgroup.Group) (Memory, cgroup.Table, error) {
 	names := struct{ usage, limit, swap, swapLimit, inactive, anon, faults, major string }{
 		"memory.usage_in_bytes", "memory.limit_in_bytes", "memory.memsw.usage_in_bytes", "memory.memsw.limit_in_bytes",
 		"total_inactive_file", "total_rss", "total_pgfault", "total_pgmajfault",
@@ -106,26 +108,26 @@ func memory(g *cgroup.Group) (Memory, map[string]uint64, error) {
 	if err != nil {
 		return Memory{}, nil, err
 	}
-	stat, err := table(g, "memory", "memory.stat")
+	stat, err := table(room, g, "memory", "memory.stat")
 	if err != nil {
 		return Memory{}, nil, err
 	}
 	m := Memory{
-		At: time.Now(), Usage: usage, RSS: stat[names.anon],
-		Faults: stat[names.faults], Major: stat[names.major],
+		At: time.Now(), Usage: usage, RSS: stat.Of(names.anon),
+		Faults: stat.Of(names.faults), Major: stat.Of(names.major),
 	}
-	if inactive := stat[names.inactive]; inactive < usage {
+	if inactive := stat.Of(names.inactive); inactive < usage {
 		m.WorkingSet = usage - inactive
 	}
 	// Version 1 says beside the counters whether the cgroup or any above it has a limit; mostly
 	// none has, and its own file is not worth reading.
-	if limit, told := stat["hierarchical_memory_limit"]; !told || limit < unlimited {
+	if limit, told := stat.Find("hierarchical_memory_limit"); !told || limit < unlimited {
 		if m.Limit, err = number(g, "memory", names.limit); err != nil {
 			m.Limit = 0 // the root has none
 		}
 	}
-	if limit, told := stat["hierarchical_memsw_limit"]; told && limit >= unlimited {
-		m.HasSwap, m.Swap = true, stat["total_swap"]
+	if limit, told := stat.Find("hierarchical_memsw_limit"); told && limit >= unlimited {
+		m.HasSwap, m.Swap = true, stat.Of("total_swap")
 		return m, stat, nil
 	}
 	swap, err := number(g, "memory", names.swap)
@@ -183,8 +185,8 @@ func number(g *cgroup.Group, controller, name string) (uint64, error) {
 }
 
 // table reads a file of "name number" lines.
-func table(g *cgroup.Group, controller, name string) (map[string]uint64, error) {
-	t, err := g.Table(controller, name)
+func table(room []byte, g *cgroup.Group, controller, name string) (cgroup.Table, error) {
+	t, err := g.Table(room, controller, name)
 	if err != nil {
 		return nil, wrap(g, err)
 	}
