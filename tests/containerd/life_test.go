@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -492,12 +493,12 @@ func (l *life) nothing(pods ...*corev1.Pod) {
 	}
 }
 
-// cutStart is a container whose start was in progress when the agent was killed: a server fails a
+// cutStart is a container of which starts were in progress when the agent was killed: a server fails a
 // start whose client has exited, as containerd does, and ends the program, which may just have run.
-var cutStart = regexp.MustCompile(`app=Running/1 after StartError\(128 "[^"]*context canceled[^"]*"\)`)
+var cutStart = regexp.MustCompile(`app=Running/([0-9]+) after StartError\(128 "[^"]*context canceled[^"]*"\)`)
 
-// cut kills the agent while pods start: the program of each is started once, or a second time where
-// the restarts of its container say so.
+// cut kills the agent while pods start: the program of each is started once, and once more at most
+// for each restart that its container tells of.
 func (l *life) cut() {
 	l.t.Helper()
 	for i := range rounds {
@@ -513,8 +514,10 @@ func (l *life) cut() {
 		l.note(what + ": " + cutStart.ReplaceAllString(line(p), "app=Running/0"))
 		l.eventually("the program of "+what, func() (bool, error) { return l.saw(name("cut", i)) != "", nil }, func() string { return "" })
 		wrote := strings.TrimSpace(l.saw(name("cut", i)))
-		if cutStart.MatchString(line(p)) && wrote == "started\nstarted" {
-			wrote = "started"
+		if of := cutStart.FindStringSubmatch(line(p)); of != nil {
+			for range must(strconv.Atoi(of[1]))(l.t) {
+				wrote = strings.TrimSuffix(wrote, "\nstarted")
+			}
 		}
 		l.note("it wrote: " + wrote)
 		l.note(l.running(p))
