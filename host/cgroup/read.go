@@ -47,7 +47,7 @@ func (t Table) Find(name string) (n uint64, found bool) {
 	return 0, false
 }
 
-// Of returns a name's number, 0 if there is none.
+// Of returns a name's number, 0 without one.
 func (t Table) Of(name string) uint64 {
 	n, _ := t.Find(name)
 	return n

@@ -63,7 +63,7 @@ func (l *accessLog) await(r *http.Request, m *meter) {
 type meter struct {
 	http.ResponseWriter
 	began  time.Time
-	before int64 // what the connection had sent when the request began
+	before int64 // what the connection had sent when the request came
 	status int
 	bytes  int64
 }
