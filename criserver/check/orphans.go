@@ -135,7 +135,8 @@ func (j *judge) cgroups() {
 			continue
 		}
 		what := "its pod is not on record or was stopped"
-		if pids := j.seen.pidsBelow(path); len(pids) > 0 {
+		// On an error the finding does not name them.
+		if pids, _ := j.o.Cgroups.Mounts.Group(path).PidsInAny(); len(pids) > 0 {
 			what += fmt.Sprintf(", and processes %v are in it", pids)
 		}
 		j.add("cgroup "+path, j.tidy(), func(context.Context) error { return j.o.Cgroups.RemovePod(parent) }, "%s", what)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/network"
 	"github.com/sunaba-project/sunaba/criserver/shims"
-	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/images"
 )
@@ -27,12 +26,9 @@ type sight struct {
 	shims  shims.Survey
 	// folders holds the names in each of the folders that are made for pods and containers.
 	folders map[string][]string
-	// cgroups are the groups that this program's pods are in, by their paths below the hierarchies.
-	cgroups map[string]*group
+	// cgroups are those of pods that came without a parent, by their paths below the hierarchies.
+	cgroups map[string]bool
 }
-
-// group is a cgroup, in all hierarchies together.
-type group struct{ pids []int }
 
 func (o Options) files() string   { return filepath.Join(o.Root, "sandboxes") }
 func (o Options) volumes() string { return filepath.Join(o.Root, "volumes") }
@@ -44,7 +40,7 @@ func (o Options) layout() shims.Layout {
 }
 
 func survey(ctx context.Context, o Options) (*sight, error) {
-	s := &sight{roots: map[string]bool{}, folders: map[string][]string{}, cgroups: map[string]*group{}}
+	s := &sight{roots: map[string]bool{}, folders: map[string][]string{}, cgroups: map[string]bool{}}
 	var err error
 	if s.held, err = network.Survey(o.Network); err != nil {
 		return nil, err
@@ -111,47 +107,8 @@ func (s *sight) seeCgroups(o Options) error {
 			return fmt.Errorf("list cgroups: %w", err)
 		}
 		for _, dir := range dirs {
-			if err := s.seeCgroup(root, dir); err != nil {
-				return err
-			}
+			s.cgroups[strings.TrimPrefix(dir, root)] = true
 		}
 	}
 	return nil
-}
-
-// seeCgroup adds a cgroup of one hierarchy and all below it.
-func (s *sight) seeCgroup(root, top string) error {
-	return filepath.WalkDir(top, func(dir string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it was removed meanwhile
-		}
-		if !d.IsDir() {
-			return nil
-		}
-		path := strings.TrimPrefix(dir, root)
-		g := s.cgroups[path]
-		if g == nil {
-			g = &group{}
-			s.cgroups[path] = g
-		}
-		pids, _ := cgroup.PidsIn(dir) // it may have been removed meanwhile
-		for _, pid := range pids {
-			if !slices.Contains(g.pids, pid) {
-				g.pids = append(g.pids, pid)
-			}
-		}
-		return nil
-	})
-}
-
-// pidsBelow are the processes in a cgroup and in all below it.
-func (s *sight) pidsBelow(path string) []int {
-	var pids []int
-	for p, g := range s.cgroups {
-		if p == path || strings.HasPrefix(p, path+"/") {
-			pids = append(pids, g.pids...)
-		}
-	}
-	slices.Sort(pids)
-	return slices.Compact(pids)
 }

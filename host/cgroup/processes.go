@@ -35,8 +35,8 @@ func (g *Group) PidsInAny() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// PidsIn lists the processes of a group by its directory, without those of the groups below it.
-func PidsIn(dir string) ([]int, error) {
+// pidsIn lists the processes of a group by its directory, without those of the groups below it.
+func pidsIn(dir string) ([]int, error) {
 	text, err := kernelfile.Read(filepath.Join(dir, "cgroup.procs"))
 	var pids []int
 	for field := range strings.FieldsSeq(text) {
@@ -49,7 +49,7 @@ func PidsIn(dir string) ([]int, error) {
 
 // pidsBelow appends the processes of a directory and of those below it.
 func pidsBelow(pids []int, dir string) ([]int, error) {
-	own, err := PidsIn(dir)
+	own, err := pidsIn(dir)
 	switch {
 	case Missing(err): // the group was removed meanwhile
 		return pids, nil

@@ -24,15 +24,16 @@ func Slow(limit time.Duration) time.Duration {
 }
 
 // Within asks until it holds, for at most the given time, or longer on a slow machine. What takes
-// long is asked for less often: asking may start a program.
+// long is asked for less often, at most half of the time: asking may start a program.
 func Within(limit time.Duration, holds func() bool) bool {
-	const most = 50 * time.Millisecond
+	const most, mostByFar = 50 * time.Millisecond, 200 * time.Millisecond
 	began := time.Now()
 	for time.Since(began) < Slow(limit) {
+		asked := time.Now()
 		if holds() {
 			return true
 		}
-		time.Sleep(min(5*time.Millisecond+time.Since(began)/20, most))
+		time.Sleep(max(min(5*time.Millisecond+time.Since(began)/20, most), min(time.Since(asked), mostByFar)))
 	}
 	return holds()
 }

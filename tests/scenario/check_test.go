@@ -166,7 +166,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		"they are leased to pod " + forgotten.id,
 		"nftables rules of pod " + forgotten.id,
 		"link snb" + forgotten.id[:12],
-		"cgroup " + node.PodCgroup(forgotten.id),
+		"cgroup " + node.PodCgroup(forgotten.id) + ": its pod is not on record or was stopped, and processes [",
 		fmt.Sprintf("root filesystem %q", lost.id),
 		"folder " + filepath.Join(m.Root, "sandboxes", nobody), "folder " + filepath.Join(m.Root, "volumes", nobody),
 		"folder " + filepath.Join(m.State, "sandboxes", nobody),

@@ -42,14 +42,14 @@ func (n Node) Faults() ([]check.Fault, error) {
 			Subject: "folder " + dir, What: "it is the remains of a compilation or a removal that was cut short", Remove: func() error { return os.RemoveAll(dir) },
 		})
 	}
-	modules, err := compile.List(n.Cache)
+	digests, err := compile.Digests(n.Cache)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range modules {
-		if why := n.damage(m.Digest); why != "" {
+	for _, d := range digests {
+		if why := n.damage(d); why != "" {
 			faults = append(faults, check.Fault{
-				Subject: "compiled module " + m.Digest, What: "it is damaged, and made anew when it is needed: " + why, Remove: func() error { return n.Drop(m.Digest) },
+				Subject: "compiled module " + d, What: "it is damaged, and made anew when it is needed: " + why, Remove: func() error { return n.Drop(d) },
 			})
 		}
 	}

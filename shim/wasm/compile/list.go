@@ -48,6 +48,26 @@ func digestIn(name string) string {
 // List returns what the cache has, by digest. Nothing is locked: what is added or removed
 // meanwhile may be missing.
 func List(cacheDir string) ([]Kept, error) {
+	all, err := find(cacheDir)
+	if err == nil {
+		err = findMounted(all)
+	}
+	var kept []Kept
+	for _, digest := range slices.Sorted(maps.Keys(all)) {
+		kept = append(kept, all[digest])
+	}
+	return kept, err
+}
+
+// Digests are those of the modules that List returns, in order. It asks no process what it has
+// mounted.
+func Digests(cacheDir string) ([]string, error) {
+	all, err := find(cacheDir)
+	return slices.Sorted(maps.Keys(all)), err
+}
+
+// find is List without what is running.
+func find(cacheDir string) (map[string]Kept, error) {
 	found, err := os.ReadDir(cacheDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -70,14 +90,7 @@ func List(cacheDir string) ([]Kept, error) {
 		k.Bytes += sizeOf(filepath.Join(cacheDir, f.Name()))
 		all[digest] = k
 	}
-	if err := findMounted(all); err != nil {
-		return nil, err
-	}
-	var kept []Kept
-	for _, digest := range slices.Sorted(maps.Keys(all)) {
-		kept = append(kept, all[digest])
-	}
-	return kept, nil
+	return all, nil
 }
 
 // sizeOf returns the sum of the sizes of the files in a directory.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -256,6 +257,7 @@ func (g *guest) link() {
 
 // TestGreed measures how far guests make their host's memory grow.
 func TestGreed(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the heap is small
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/never" {
 			<-r.Context().Done()

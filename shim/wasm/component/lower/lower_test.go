@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +172,7 @@ const lowering = "\x01\x00\x00\x03"
 
 // Wherever it is cut or changed, a component is lowered or refused with a text.
 func TestDamaged(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the heap is small
 	for _, path := range []string{two, signature, adapted, proxy, tasks} {
 		file := read(t, path)
 		for i := range file {
