@@ -163,7 +163,7 @@ func TestRootFS(t *testing.T) {
 	}
 	s.close()
 	s.open()
-	beside, err := Glance(ctx, s.root)
+	beside, err := Glance(s.root)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ func TestGlanceAtStrayModules(t *testing.T) {
 	}
 	expect := func(when string, opened bool, want ...string) {
 		t.Helper()
-		sight, err := Glance(t.Context(), s.root)
+		sight, err := Glance(s.root)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestGlanceAtStrayModules(t *testing.T) {
 	expect("without the service", false, old.String(), coming.String())
 	s.open()
 
-	if sight, err := Glance(t.Context(), t.TempDir()); err != nil || len(sight.Keys()) != 0 || len(sight.Stray(kept[2:3], false)) != 1 {
+	if sight, err := Glance(t.TempDir()); err != nil || len(sight.Keys()) != 0 || len(sight.Stray(kept[2:3], false)) != 1 {
 		t.Errorf("a store that has never been: %+v, %v", sight, err)
 	}
 }

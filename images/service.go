@@ -68,7 +68,7 @@ func Open(o Options) (_ *Service, err error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Registry.Logger = cmp.Or(o.Registry.Logger, o.Logger)
 	ctx := context.Background()
-	d, err := disk.Open(ctx, unpack.Options{Root: o.Root, MaxLayerSize: o.MaxLayerSize, Logger: o.Logger})
+	d, err := disk.Open(unpack.Options{Root: o.Root, MaxLayerSize: o.MaxLayerSize, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func Open(o Options) (_ *Service, err error) {
 	if err := s.checker.DropDamaged(ctx); err != nil {
 		return nil, err
 	}
-	if !d.Layers.Restored() { // else what an incomplete image has is kept for its next pull, until the next sweep
+	if !d.Layers.Lost() { // else what an incomplete image has is kept for its next pull
 		if err := s.collector.Sweep(ctx, retain.ResumeGrace); err != nil {
 			return nil, err
 		}
@@ -191,7 +191,7 @@ func (s *Service) GC(ctx context.Context, dryRun bool) (Garbage, error) {
 
 // Glance looks at the image store below root, which another process may have open. See
 // retain.Glance.
-func Glance(ctx context.Context, root string) (Sight, error) { return retain.Glance(ctx, root) }
+func Glance(root string) (Sight, error) { return retain.Glance(root) }
 
 // Check reads everything that images consist of. See check.Checker.Check.
 func (s *Service) Check(ctx context.Context, repair bool) (CheckReport, error) {

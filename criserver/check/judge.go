@@ -186,6 +186,8 @@ func (j *judge) containers() {
 				j.add(subject, j.tidy(), nil, "the server ended while it was being made")
 			}
 			continue
+		case pod.BootID != j.o.BootID:
+			continue // it is over, and a power cut may have taken what is not synced
 		case !j.seen.roots[rec.SnapshotKey]:
 			j.add(subject, "remove the container (crictl rm -f)", nil, "its root filesystem %q is not in the image store", rec.SnapshotKey)
 		}
@@ -194,7 +196,7 @@ func (j *judge) containers() {
 				j.add(subject, "remove the container (crictl rm -f)", nil, "its image volume %q is not in the image store", v.SnapshotKey)
 			}
 		}
-		if rec.Phase == state.Running && pod.Phase == state.Ready && pod.BootID == j.o.BootID {
+		if rec.Phase == state.Running && pod.Phase == state.Ready {
 			j.running(pod, rec)
 		}
 	}

@@ -49,7 +49,7 @@ func survey(ctx context.Context, o Options) (*sight, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := images.Glance(ctx, o.images())
+	store, err := images.Glance(o.images())
 	if err != nil {
 		return nil, err
 	}

@@ -70,13 +70,14 @@ func (m *Manager) removeOrphanedVolumes() {
 
 // halfRemoved says of a container that a server died while it removed it: bundle and root
 // filesystem, of which keys are those that there are, went first. One that lacks only its root
-// filesystem was damaged, which is for its client to decide.
+// filesystem was damaged, which is for its client to decide. So is one from before a reboot: a
+// power cut may have taken both, as neither is synced.
 func (m *Manager) halfRemoved(rec state.Container, keys []string) bool {
 	if rec.Phase != state.Created && rec.Phase != state.Exited || slices.Contains(keys, rec.SnapshotKey) {
 		return false
 	}
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
-	if err != nil {
+	if err != nil || sb.Rebooted() {
 		return false
 	}
 	_, err = os.Stat(filepath.Join(sb.Dir, rec.ID))

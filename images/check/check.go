@@ -178,7 +178,7 @@ func (c *checking) image(ctx context.Context, st *store.State, img store.Image) 
 	if img.Chain == "" {
 		return what, nil
 	}
-	chains, err := c.disk.Layers.Chain(ctx, img.Chain)
+	chains, err := c.disk.Layers.Chain(img.Chain)
 	if err != nil {
 		return add(ctx, what, err)
 	}
@@ -216,7 +216,7 @@ func (c *checking) condemn(ctx context.Context) error {
 		if err == nil {
 			continue
 		}
-		if err := c.disk.Layers.MarkDamaged(ctx, chain); err != nil {
+		if err := c.disk.Layers.MarkDamaged(chain); err != nil {
 			return err
 		}
 	}
@@ -295,7 +295,7 @@ const maxFailures = 3
 const openFile = "open"
 
 // Start records that this process has the store open. If the machine went down while another
-// process had, or if layers were restored without their records, everything has to be read in the
+// process had, or if a layer was lost, everything has to be read in the
 // background: why says so.
 func (k *Checker) Start() (why string, err error) {
 	file := filepath.Join(k.disk.Root, openFile)
@@ -320,8 +320,8 @@ func (k *Checker) Start() (why string, err error) {
 	case len(k.disk.DB.State().Images) == 0:
 	case len(before) > 0 && strings.TrimSpace(string(before)) != id:
 		return "the machine went down while images were in use: they are checked in the background", nil
-	case k.disk.Layers.Restored():
-		return "layers were restored without their records: images are checked in the background", nil
+	case k.disk.Layers.Lost():
+		return "records of layers were damaged: images are checked in the background", nil
 	}
 	return "", nil
 }

@@ -36,7 +36,7 @@ type Disk struct {
 //
 // A root where overlayfs cannot be used, or that another process has open, is an error that says
 // so.
-func Open(ctx context.Context, o unpack.Options) (_ *Disk, err error) {
+func Open(o unpack.Options) (_ *Disk, err error) {
 	if err := os.MkdirAll(o.Root, 0o711); err != nil {
 		return nil, fmt.Errorf("create image store: %w", err)
 	}
@@ -55,20 +55,19 @@ func Open(ctx context.Context, o unpack.Options) (_ *Disk, err error) {
 	if d.Content, err = store.OpenContent(filepath.Join(o.Root, "content")); err != nil {
 		return nil, err
 	}
-	d.Layers, err = unpack.Open(ctx, o)
+	d.Layers, err = unpack.Open(o)
 	return d, err
 }
 
 // Close closes the image store.
 func (d *Disk) Close() error {
-	var errs []error
 	if d.Layers != nil {
-		errs = append(errs, d.Layers.Close())
+		d.Layers.Close()
 	}
 	if d.DB != nil {
-		errs = append(errs, d.DB.Close())
+		return d.DB.Close()
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Spool is where archives are kept while they are imported. Open removes it.
@@ -78,7 +77,7 @@ func (d *Disk) Spool() string { return filepath.Join(d.Root, "spool") }
 func (d *Disk) Intact(ctx context.Context, img store.Image) bool {
 	return d.Content.Has(ctx, img.Manifest) && d.Content.Has(ctx, img.Config) &&
 		(img.Module == nil || d.Content.Has(ctx, *img.Module)) &&
-		(img.Chain == "" || d.Layers.Whole(ctx, img.Chain))
+		(img.Chain == "" || d.Layers.Whole(img.Chain))
 }
 
 // HasLayers reports whether layers are there as they were transferred.
@@ -102,6 +101,6 @@ func (d *Disk) Usage(ctx context.Context) (images, containers Usage, err error) 
 	if err != nil {
 		return Usage{}, Usage{}, err
 	}
-	return Usage{Path: d.Root, Bytes: layers.Size + bytes, Inodes: layers.Inodes + inodes},
-		Usage{Path: d.Root, Bytes: roots.Size, Inodes: roots.Inodes}, nil
+	return Usage{Path: d.Root, Bytes: layers.Bytes + bytes, Inodes: layers.Inodes + inodes},
+		Usage{Path: d.Root, Bytes: roots.Bytes, Inodes: roots.Inodes}, nil
 }

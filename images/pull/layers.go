@@ -73,13 +73,13 @@ func (x *session) missing(ctx context.Context, blobs []ocispec.Descriptor, diffs
 	var out []pendingLayer
 	chains := identity.ChainIDs(slices.Clone(diffs))
 	for i, chain := range chains {
-		if x.p.Disk.Layers.Has(ctx, chain) && x.keeps() {
+		if x.p.Disk.Layers.Has(chain) && x.keeps() {
 			if !x.p.Disk.Content.Has(ctx, blobs[i]) {
 				out = append(out, pendingLayer{blob: blobs[i]})
 			}
 			continue
 		}
-		if x.p.Disk.Layers.Has(ctx, chain) {
+		if x.p.Disk.Layers.Has(chain) {
 			// Of an earlier try; the layer came otherwise.
 			if err := x.p.Disk.Content.DropPart(blobs[i].Digest); err != nil {
 				x.p.Logger.Warn("failed to remove part of a blob, it stays until the next garbage collection", "error", err)

@@ -152,7 +152,7 @@ func (x *session) arriveRootFS(ctx context.Context, img *store.Image) error {
 	if img.Platform.Architecture != "wasm" || img.Chain == "" {
 		return nil
 	}
-	return x.p.Disk.Layers.WithChain(ctx, img.Chain, func(dir string) error {
+	return x.p.Disk.Layers.WithChain(img.Chain, func(dir string) error {
 		f, err := program.OpenEntrypoint(dir, img.Runtime)
 		if err != nil {
 			x.p.Logger.Debug("image has no module at its entrypoint", "image", img.ID, "error", err)

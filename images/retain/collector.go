@@ -81,15 +81,10 @@ func (c *Collector) GC(ctx context.Context, dryRun bool) (Garbage, error) {
 func (c *Collector) garbage(ctx context.Context) (Garbage, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	roots, err := c.disk.Layers.Roots(ctx)
-	if err != nil {
-		return Garbage{}, err
-	}
+	roots := c.disk.Layers.Roots()
 	blobs, chains := c.needed(roots)
 	var g Garbage
-	if g.Layers, g.Bytes, err = c.disk.Layers.Unneeded(ctx, chains); err != nil {
-		return g, err
-	}
+	g.Layers, g.Bytes = c.disk.Layers.Unneeded(chains)
 	n, bytes, err := c.disk.Content.Unneeded(ctx, blobs)
 	if err != nil {
 		return g, err
@@ -108,31 +103,23 @@ func (c *Collector) garbage(ctx context.Context) (Garbage, error) {
 // than grace stay.
 func (c *Collector) Sweep(ctx context.Context, grace time.Duration) error {
 	err := c.forgetUnneeded(ctx, grace)
-	return errors.Join(err, c.disk.Layers.Cleanup(ctx), c.departUnneeded(ctx))
+	return errors.Join(err, c.disk.Layers.Cleanup(), c.departUnneeded(ctx))
 }
 
 func (c *Collector) forgetUnneeded(ctx context.Context, grace time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	roots, err := c.disk.Layers.Roots(ctx)
-	if err != nil {
-		return err
-	}
-	blobs, chains := c.needed(roots)
-	_, err = c.disk.Layers.Sweep(ctx, chains)
-	return errors.Join(err, c.disk.Content.Sweep(ctx, blobs, grace), c.disk.Content.SweepIngests(ResumeGrace))
+	blobs, chains := c.needed(c.disk.Layers.Roots())
+	c.disk.Layers.Sweep(chains)
+	return errors.Join(c.disk.Content.Sweep(ctx, blobs, grace), c.disk.Content.SweepIngests(ResumeGrace))
 }
 
 // DropUnneeded drops unreferenced blobs, and what was unpacked from them: no image, container or
 // pull needs them.
-func (c *Collector) DropUnneeded(ctx context.Context, blobs []digest.Digest) error {
+func (c *Collector) DropUnneeded(ctx context.Context, blobs []digest.Digest) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	roots, err := c.disk.Layers.Roots(ctx)
-	if err != nil {
-		return err
-	}
-	needed, _ := c.needed(roots)
+	needed, _ := c.needed(c.disk.Layers.Roots())
 	for _, d := range blobs {
 		if !needed[d] {
 			err = errors.Join(err, c.disk.Content.Drop(ctx, d))

@@ -85,11 +85,7 @@ func (c *Collector) forget(ctx context.Context, choose func(programs map[digest.
 func (c *Collector) choose(ctx context.Context, choose func(map[digest.Digest]bool) ([]digest.Digest, error)) (map[digest.Digest]func(), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	roots, err := c.disk.Layers.Roots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	deleted, err := choose(programs(c.disk.DB.State(), roots))
+	deleted, err := choose(programs(c.disk.DB.State(), c.disk.Layers.Roots()))
 	leaving := make(map[digest.Digest]func())
 	for _, d := range deleted {
 		if done, ok := c.modules.leave(d); ok {

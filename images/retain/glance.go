@@ -1,7 +1,6 @@
 package retain
 
 import (
-	"context"
 	"errors"
 	"os"
 	"slices"
@@ -19,8 +18,8 @@ type Sight struct {
 
 // Glance looks at the image store below root, which another process may have open: nothing is
 // locked and nothing is changed.
-func Glance(ctx context.Context, root string) (Sight, error) {
-	roots, err := unpack.GlanceRoots(ctx, root)
+func Glance(root string) (Sight, error) {
+	roots, err := unpack.GlanceRoots(root)
 	if err != nil {
 		return Sight{}, err
 	}

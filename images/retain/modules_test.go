@@ -16,7 +16,7 @@ import (
 // A pull that is at work on a module keeps it, and one that begins while it departs waits for that.
 func TestPullsHoldModules(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
-	store, err := disk.Open(t.Context(), unpack.Options{Root: t.TempDir(), Logger: logger})
+	store, err := disk.Open(unpack.Options{Root: t.TempDir(), Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,14 +42,14 @@ func New(d *disk.Disk, collector *retain.Collector) *Roots {
 // ErrNotFound if the image is not present any more; ErrAlreadyExists if the key
 // is that of a root of another image.
 func (r *Roots) PrepareRootFS(ctx context.Context, key string, img catalog.Image) ([]mount.Mount, error) {
-	return r.prepareRootFS(ctx, r.disk.Layers.Prepare, key, img, map[string]string{})
+	return r.prepareRootFS(r.disk.Layers.Prepare, key, img, map[string]string{})
 }
 
 // PrepareMappedRootFS is PrepareRootFS for a container with a user namespace of its own: the mounts
 // carry the options uidmap= and gidmap=, by which who mounts them shows the image's owners as they
 // are in there. A mapping is "inside:outside:length" and starts with the namespace's root.
 func (r *Roots) PrepareMappedRootFS(ctx context.Context, key string, img catalog.Image, uidmap, gidmap string) ([]mount.Mount, error) {
-	return r.prepareRootFS(ctx, r.disk.Layers.Prepare, key, img, unpack.MapLabels(uidmap, gidmap))
+	return r.prepareRootFS(r.disk.Layers.Prepare, key, img, unpack.MapLabels(uidmap, gidmap))
 }
 
 // PrepareView is PrepareRootFS for what a container only reads, such as an image
@@ -67,13 +67,13 @@ func (r *Roots) PrepareView(ctx context.Context, key string, img catalog.Image, 
 	if uidmap != "" || gidmap != "" {
 		labels = unpack.MapLabels(uidmap, gidmap)
 	}
-	return r.prepareRootFS(ctx, r.disk.Layers.View, key, img, labels)
+	return r.prepareRootFS(r.disk.Layers.View, key, img, labels)
 }
 
 // prepare is how the layer store makes a root.
-type prepare func(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error)
+type prepare func(key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error)
 
-func (r *Roots) prepareRootFS(ctx context.Context, prepare prepare, key string, img catalog.Image, labels map[string]string) ([]mount.Mount, error) {
+func (r *Roots) prepareRootFS(prepare prepare, key string, img catalog.Image, labels map[string]string) ([]mount.Mount, error) {
 	if key == "" {
 		return nil, fmt.Errorf("prepare root filesystem: empty key: %w", errdefs.ErrInvalidArgument)
 	}
@@ -84,7 +84,7 @@ func (r *Roots) prepareRootFS(ctx context.Context, prepare prepare, key string, 
 	var chain digest.Digest
 	if rec, ok := r.disk.DB.State().Images[img.ID]; ok {
 		chain = rec.Chain
-		if chain != "" && !r.disk.Layers.Whole(ctx, chain) {
+		if chain != "" && !r.disk.Layers.Whole(chain) {
 			if err := r.collector.Forget(rec.ID); err != nil {
 				return nil, err
 			}
@@ -97,16 +97,13 @@ func (r *Roots) prepareRootFS(ctx context.Context, prepare prepare, key string, 
 			labels[retain.LabelProgram] = rec.Program.String()
 		}
 	} else {
-		root, err := r.disk.Layers.Root(ctx, key)
-		if err != nil && !errdefs.IsNotFound(err) {
-			return nil, err
-		}
+		root, err := r.disk.Layers.Root(key)
 		if err != nil || root.Labels[retain.LabelImage] != img.ID {
 			return nil, fmt.Errorf("prepare root filesystem %q: image %s: %w", key, img.ID, errdefs.ErrNotFound)
 		}
 		chain, labels = root.Chain, root.Labels
 	}
-	mounts, err := prepare(ctx, key, chain, labels)
+	mounts, err := prepare(key, chain, labels)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +121,7 @@ func (r *Roots) prepareRootFS(ctx context.Context, prepare prepare, key string, 
 //
 // ErrNotFound if the key has no root; else fn's error.
 func (r *Roots) WithRootFS(ctx context.Context, key string, fn func(root string) error) error {
-	return r.disk.Layers.WithRoot(ctx, key, fn)
+	return r.disk.Layers.WithRoot(key, fn)
 }
 
 // ChangeRootFS is WithRootFS for fn that changes the root of a container before its first process
@@ -134,20 +131,17 @@ func (r *Roots) WithRootFS(ctx context.Context, key string, fn func(root string)
 //
 // Also ErrFailedPrecondition for a root with mapped owners.
 func (r *Roots) ChangeRootFS(ctx context.Context, key string, fn func(root string) error) error {
-	return r.disk.Layers.ChangeRoot(ctx, key, fn)
+	return r.disk.Layers.ChangeRoot(key, fn)
 }
 
 // RemoveRootFS removes a container's root and what was written to it, or a view.
 // It must not be mounted any more. A key without a root is no error.
 func (r *Roots) RemoveRootFS(ctx context.Context, key string) error {
-	root, err := r.disk.Layers.Root(ctx, key)
-	if errdefs.IsNotFound(err) {
+	root, err := r.disk.Layers.Root(key)
+	if err != nil {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	if err := r.disk.Layers.Remove(ctx, key); err != nil {
+	if err := r.disk.Layers.Remove(key); err != nil {
 		return err
 	}
 	if _, ok := r.disk.DB.State().Images[root.Labels[retain.LabelImage]]; ok {
@@ -158,13 +152,9 @@ func (r *Roots) RemoveRootFS(ctx context.Context, key string) error {
 
 // RootFSKeys returns the keys that have a root, sorted.
 func (r *Roots) RootFSKeys(ctx context.Context) ([]string, error) {
-	roots, err := r.disk.Layers.Roots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	keys := make([]string, len(roots))
-	for i, root := range roots {
-		keys[i] = root.Key
+	var keys []string
+	for _, root := range r.disk.Layers.Roots() {
+		keys = append(keys, root.Key)
 	}
 	return keys, nil
 }
@@ -222,7 +212,7 @@ func (r *Roots) ReadModuleOf(ctx context.Context, img catalog.Image, read func(M
 	if !ok || rec.Chain == "" {
 		return fmt.Errorf("image %s has no files: %w", img.ID, ErrNoModule)
 	}
-	return r.disk.Layers.WithChain(ctx, rec.Chain, func(dir string) error {
+	return r.disk.Layers.WithChain(rec.Chain, func(dir string) error {
 		opened()
 		f, err := program.OpenEntrypoint(dir, img.Config)
 		if err != nil {

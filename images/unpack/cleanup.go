@@ -1,78 +1,66 @@
 package unpack
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"github.com/containerd/containerd/v2/core/snapshots/storage"
-	"github.com/containerd/errdefs"
-
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/space"
 )
 
 // Cleanup deletes the directories of what has been removed, which may take long.
-func (s *records) Cleanup(ctx context.Context) error {
-	s.folders.Lock()
-	dirs, err := s.removed(s.quiet(ctx))
-	if err != nil {
-		s.folders.Unlock()
-		return fmt.Errorf("find removed layers: %w", err)
-	}
-	dirs, err = removeRecords(dirs)
-	s.folders.Unlock()
-	return errors.Join(err, s.deleteFolders(dirs))
-}
-
-// removeFolders removes folders in "snapshots" that no record in metadata.db names.
-func (s *records) removeFolders(dirs []string) error {
-	dirs, err := removeRecords(dirs)
-	return errors.Join(err, s.deleteFolders(dirs))
-}
-
-// deleteFolders deletes folders that have no record any more. Those that containers may have
-// mounted stay until the next boot.
-func (s *records) deleteFolders(dirs []string) error {
-	var errs []error
+func (s *records) Cleanup() error {
+	s.changing.Lock()
+	dirs, err := s.removed()
+	s.changing.Unlock()
+	errs := []error{err}
 	for _, dir := range dirs {
 		if s.isHeld(dir) {
-			errs = append(errs, s.setAside(dir, "removed-"+filepath.Base(dir)))
-			continue
+			_, err = s.setAside(dir, filepath.Base(dir))
+		} else {
+			err = space.Remove(dir)
 		}
-		errs = append(errs, space.Remove(dir))
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// removed are the directories that belong to no snapshot. The snapshotter's Cleanup removes the
-// same, but no folders that are nested deeper than a process may have files open.
-func (s *records) removed(ctx context.Context) ([]string, error) {
-	// A snapshot's directory is made in the transaction that records it: none is in progress in this
-	// one, which changes nothing.
-	ctx, tx, err := s.meta.TransactionContext(ctx, true)
+// removed renames the folders in "snapshots" that no record names, durably, and returns all that
+// are to be deleted; s.changing is held.
+func (s *records) removed() (dirs []string, err error) {
+	entries, err := os.ReadDir(s.layersDir())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("find removed layers: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }()
-	ids, err := storage.IDMap(ctx)
-	if errdefs.IsNotFound(err) {
-		return nil, nil // the store has never held anything
+	known := make(map[string]bool)
+	layers, roots := s.all()
+	for _, f := range append(layers, roots...) {
+		known[f.name] = true
 	}
-	if err != nil {
-		return nil, err
-	}
-	dir := s.layersDir()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
+	var errs []error
+	renamed := false
 	for _, e := range entries {
-		if _, ok := ids[e.Name()]; !ok {
-			out = append(out, filepath.Join(dir, e.Name()))
+		if known[e.Name()] {
+			continue
+		}
+		dir := filepath.Join(s.layersDir(), e.Name())
+		if !strings.HasSuffix(dir, whyRemoved) {
+			if err := os.Rename(dir, dir+whyRemoved); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			dir += whyRemoved
+			renamed = true
+		}
+		dirs = append(dirs, dir)
+	}
+	if renamed { // first: a power cut is not to bring half of a layer back
+		if err := durable.Sync(s.layersDir()); err != nil {
+			return nil, errors.Join(append(errs, err)...)
 		}
 	}
-	return out, nil
+	return dirs, errors.Join(errs...)
 }

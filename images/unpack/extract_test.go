@@ -34,11 +34,11 @@ func layerOf(data []byte) Layer {
 // upper returns the directory of a committed layer.
 func upper(t *testing.T, s *Store, chain digest.Digest) string {
 	t.Helper()
-	info, err := s.snapshots.Stat(t.Context(), chain.String())
+	f, err := s.layer(chain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.Labels[upperLabel]
+	return s.upper(f)
 }
 
 // A layer that names a file but not its directory says nothing of the directory.
@@ -52,7 +52,7 @@ func TestImpliedDirectoriesLookAsBelow(t *testing.T) {
 		tarOf(t, text("tmp/deep/b", "2"), text("new/c", "2"), text("was/d", "2")),
 		tarOf(t, text("tmp/deep/.wh.a", "")))
 	chain := apply(t, s, tars...)
-	mounts, err := s.Prepare(t.Context(), "c", chain, nil)
+	mounts, err := s.Prepare("c", chain, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestManyLayers(t *testing.T) {
 		tars = append(tars, tarOf(t, text(fmt.Sprint("f", i), "1"), text("same", fmt.Sprint(i))))
 	}
 	chain := apply(t, s, tars...)
-	if _, err := s.Prepare(t.Context(), "c", chain, nil); err != nil {
+	if _, err := s.Prepare("c", chain, nil); err != nil {
 		t.Fatal(err)
 	}
 	look := func(dir string) error {
@@ -281,10 +281,10 @@ func TestManyLayers(t *testing.T) {
 		}
 		return err
 	}
-	if err := s.WithRoot(t.Context(), "c", look); err != nil {
+	if err := s.WithRoot("c", look); err != nil {
 		t.Errorf("a root: %v", err)
 	}
-	if err := s.WithChain(t.Context(), chain, look); err != nil {
+	if err := s.WithChain(chain, look); err != nil {
 		t.Errorf("a chain: %v", err)
 	}
 }
@@ -311,11 +311,11 @@ func TestStagedStaysWhileItIsPinned(t *testing.T) {
 		t.Errorf("Usage: %+v, %v", layers, err)
 	}
 	one()
-	if count("staging") != 1 || s.Has(t.Context(), l.Chain) {
+	if count("staging") != 1 || s.Has(l.Chain) {
 		t.Error("staged is not as it should be")
 	}
 	child := Layer{Parent: l.Chain, Chain: "sha256:" + digest.Digest(strings.Repeat("0", 64)), Diff: l.Diff}
-	if err := s.Commit(t.Context(), []Layer{l, child}); !errdefs.IsFailedPrecondition(err) || s.Has(t.Context(), l.Chain) {
+	if err := s.Commit(t.Context(), []Layer{l, child}); !errdefs.IsFailedPrecondition(err) || s.Has(l.Chain) {
 		t.Errorf("Commit of what is not all there: %v", err)
 	}
 	two()
@@ -363,10 +363,10 @@ func TestDamagedLayersAreFoundAndReplaced(t *testing.T) {
 			if err := s.Check(ctx, chain); err != nil {
 				t.Errorf("Check of the layer above: %v", err)
 			}
-			if err := s.MarkDamaged(ctx, bottom); err != nil {
+			if err := s.MarkDamaged(bottom); err != nil {
 				t.Fatal(err)
 			}
-			if s.Has(ctx, bottom) || s.Whole(ctx, chain) || !s.Has(ctx, chain) {
+			if s.Has(bottom) || s.Whole(chain) || !s.Has(chain) {
 				t.Error("the mark has not the effect that it should have")
 			}
 			if err := s.Check(ctx, bottom); !errdefs.IsDataLoss(err) {
@@ -375,7 +375,7 @@ func TestDamagedLayersAreFoundAndReplaced(t *testing.T) {
 			if err := applyLayer(t, s, layerOf(base)); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Check(ctx, bottom); err != nil || !s.Whole(ctx, chain) {
+			if err := s.Check(ctx, bottom); err != nil || !s.Whole(chain) {
 				t.Errorf("after the repair: %v", err)
 			}
 			if got := tree(t, s, chain); !slices.Contains(got, "d/a=12345") || !slices.Contains(got, "top=1") {
@@ -394,7 +394,7 @@ func TestAsideGoesWithTheBoot(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(s.asideDir()+"/1/fs", 0o755), os.MkdirAll(root+"/layers/aside/earlier/1/fs", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.removeAside(); err != nil {
+	if err := s.openAside(); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(root + "/layers/aside/*")
@@ -440,7 +440,7 @@ func FuzzExtract(f *testing.F) {
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		x := extract.Extractor{MaxBytes: 1 << 20, Log: newBridge(slog.New(slog.DiscardHandler))}
+		x := extract.Extractor{MaxBytes: 1 << 20, Log: slog.New(slog.DiscardHandler)}
 		for _, parent := range []digest.Digest{"", "sha256:x"} {
 			l := layerOf(data)
 			l.Parent = parent

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"syscall"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/images/unpack/fingerprint"
 )
 
@@ -29,14 +30,14 @@ const (
 //
 // ErrNotFound for a layer that is not known; ErrDataLoss for one that is damaged.
 func (s *Store) Check(ctx context.Context, chain digest.Digest) error {
-	info, err := s.snapshots.Stat(s.quiet(ctx), chain.String())
+	f, err := s.layer(chain)
 	if err != nil {
-		return fmt.Errorf("check layer %s: %w", chain, err)
+		return err
 	}
-	if info.Labels[damagedLabel] != "" {
+	if f.Labels[damagedLabel] != "" {
 		return fmt.Errorf("layer %s was found damaged: %w", chain, errdefs.ErrDataLoss)
 	}
-	got, err := fingerprint.Of(ctx, info.Labels[upperLabel], nil)
+	got, err := fingerprint.Of(ctx, s.upper(f), nil)
 	var errno syscall.Errno
 	switch {
 	case ctx.Err() != nil:
@@ -46,7 +47,7 @@ func (s *Store) Check(ctx context.Context, chain digest.Digest) error {
 	case err != nil:
 		return fmt.Errorf("check layer %s: %w", chain, err)
 	}
-	if want := info.Labels[printLabel]; want != "" && want != got.String() {
+	if want := f.Labels[printLabel]; want != "" && want != got.String() {
 		return fmt.Errorf("layer %s is damaged: its files are not those that were unpacked: %w", chain, errdefs.ErrDataLoss)
 	}
 	return nil
@@ -54,25 +55,26 @@ func (s *Store) Check(ctx context.Context, chain digest.Digest) error {
 
 // MarkDamaged makes a layer count as not there, so that the next Stage and Commit of its chain put
 // another in its place. It stays for the containers that have it.
-func (s *Store) MarkDamaged(ctx context.Context, chain digest.Digest) error {
-	return s.setLabels(s.quiet(ctx), chain, map[string]string{damagedLabel: strconv.FormatBool(true)})
-}
-
-// setLabels changes a layer's labels and takes some away.
-func (s *Store) setLabels(ctx context.Context, chain digest.Digest, labels map[string]string, without ...string) error {
-	info := snapshots.Info{Name: chain.String(), Labels: labels}
-	var fields []string
-	for name := range labels {
-		fields = append(fields, "labels."+name)
+func (s *Store) MarkDamaged(chain digest.Digest) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	f, err := s.layer(chain)
+	if err != nil {
+		return err
 	}
-	for _, name := range without {
-		fields = append(fields, "labels."+name) // absent: removed
-	}
-	if _, err := s.snapshots.Update(ctx, info, fields...); err != nil {
+	labels := map[string]string{damagedLabel: strconv.FormatBool(true)}
+	maps.Copy(labels, f.Labels)
+	f.Labels = labels
+	if err := f.write(s.dir(f), durable.Write); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("mark layer %s: %w", chain, err)
 	}
-	s.keepRecords(ctx)
+	s.set(f)
 	return nil
+}
+
+// usable reports whether the files of a layer are there, and not known to be damaged.
+func (s *records) usable(f folder) bool {
+	return f.Labels[damagedLabel] == "" && isDir(s.upper(f))
 }
 
 // Chain returns the chain ids of which a chain consists, the topmost first.
@@ -80,35 +82,28 @@ func (s *Store) setLabels(ctx context.Context, chain digest.Digest, labels map[s
 // # Errors
 //
 // ErrNotFound if the chain is not unpacked.
-func (s *Store) Chain(ctx context.Context, top digest.Digest) ([]digest.Digest, error) {
-	var out []digest.Digest
-	for c := top; c != ""; {
-		info, err := s.snapshots.Stat(s.quiet(ctx), c.String())
-		if err != nil {
-			return nil, fmt.Errorf("find layer %s: %w", c, err)
-		}
-		out = append(out, c)
-		c = digest.Digest(info.Parent)
+func (s *Store) Chain(top digest.Digest) (out []digest.Digest, err error) {
+	layers, err := s.chain(top)
+	for _, f := range layers {
+		out = append(out, f.Chain)
 	}
-	return out, nil
+	return out, err
 }
 
 // Whole reports whether a chain and all of which it consists are unpacked and
 // not known to be damaged.
-func (s *Store) Whole(ctx context.Context, top digest.Digest) bool {
-	chains, err := s.Chain(ctx, top)
-	return err == nil && !slices.ContainsFunc(chains, func(c digest.Digest) bool { return !s.Has(ctx, c) })
+func (s *Store) Whole(top digest.Digest) bool {
+	layers, err := s.chain(top)
+	return err == nil && !slices.ContainsFunc(layers, func(f folder) bool { return !s.usable(f) })
 }
 
-// WithChain calls fn with a directory that shows a chain, read-only, during the
-// call. The caller has pinned the chain.
-func (s *Store) WithChain(ctx context.Context, chain digest.Digest, fn func(dir string) error) (err error) {
-	ctx = s.quiet(ctx)
-	key := workKey()
-	mounts, err := s.snapshots.View(ctx, key, chain.String())
+// WithChain calls fn with a directory that shows a chain, read-only, during the call, and keeps it
+// from Sweep meanwhile. The caller has kept it until fn is called.
+func (s *Store) WithChain(chain digest.Digest, fn func(dir string) error) error {
+	defer s.Pin(chain)()
+	mounts, err := s.mountsOf(folder{record: record{Parent: chain, View: true}})
 	if err != nil {
 		return fmt.Errorf("view layers %s: %w", chain, err)
 	}
-	defer func() { err = errors.Join(err, s.remove(context.WithoutCancel(ctx), key)) }()
 	return s.withMounts(mounts, fn)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"golang.org/x/sys/unix"
 
 	hostmount "github.com/sunaba-project/sunaba/host/mount"
@@ -23,6 +24,51 @@ var readFlags = []string{"ro", "nodev", "nosuid", "noexec"}
 
 // mountPoints are directories that layers are mounted at for reading.
 type mountPoints struct{ mounts string }
+
+// setOptions finds out what overlays need on this machine.
+func (s *records) setOptions() {
+	if needed, err := overlayutils.NeedsUserXAttr(s.root); err != nil {
+		s.logger.Warn("failed to find out whether overlays need the option userxattr", "error", err)
+	} else if needed {
+		s.options = append(s.options, "userxattr")
+	}
+	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {
+		s.options = append(s.options, "index=off")
+	}
+}
+
+// mountsOf returns what is to be mounted for a root, or for a view of layers that has no folder.
+//
+// # Errors
+//
+// ErrNotFound if the layers are not all there.
+func (s *records) mountsOf(f folder) ([]mount.Mount, error) {
+	layers, err := s.chain(f.Parent)
+	if err != nil {
+		return nil, err
+	}
+	var options, lower []string
+	for _, l := range layers {
+		lower = append(lower, s.upper(l))
+	}
+	for i, label := range []string{uidmapLabel, gidmapLabel} {
+		if mapping := f.Labels[label]; mapping != "" {
+			options = append(options, []string{"uidmap=", "gidmap="}[i]+mapping)
+		}
+	}
+	switch {
+	case len(lower) == 0 && f.View:
+		return []mount.Mount{{Type: "bind", Source: s.upper(f), Options: append(options, "ro", "rbind")}}, nil
+	case len(lower) == 0:
+		return []mount.Mount{{Type: "bind", Source: s.upper(f), Options: append(options, "rw", "rbind")}}, nil
+	case len(lower) == 1 && f.View:
+		return []mount.Mount{{Type: "bind", Source: lower[0], Options: append(options, "ro", "rbind")}}, nil
+	case !f.View:
+		options = append(options, "workdir="+filepath.Join(s.dir(f), "work"), "upperdir="+s.upper(f))
+	}
+	options = append(append(options, "lowerdir="+strings.Join(lower, ":")), s.options...)
+	return []mount.Mount{{Type: "overlay", Source: "overlay", Options: options}}, nil
+}
 
 // withMounts calls fn with a directory that shows mounts, for reading.
 func (s mountPoints) withMounts(mounts []mount.Mount, fn func(dir string) error) error {

@@ -1,155 +1,144 @@
 package unpack
 
 import (
-	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/core/snapshots/storage"
-	"github.com/containerd/containerd/v2/plugins/snapshots/overlay"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
-	"github.com/sirupsen/logrus"
+	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
-
-	"github.com/sunaba-project/sunaba/images/boltfile"
 )
 
-// records are what metadata.db and the folders of layers say about snapshots.
+// records are what the folders of layers and roots say, read once.
 type records struct {
 	boots
-	meta      *storage.MetaStore
-	snapshots snapshots.Snapshotter
-	log       *log.Entry
+	changing sync.Mutex // one change of folders and records at a time; taken before staging.mu
 
-	restored bool       // when they were opened
-	folders  sync.Mutex // held while record files of layers are written or removed
+	index   sync.RWMutex // guards the maps
+	byChain map[digest.Digest]folder
+	byKey   map[string]folder
+	options []string // of overlays on this machine
+	lost    bool     // when the store was opened
 }
-
-// recordsFile says which folder is which layer.
-func (s *records) recordsFile() string { return filepath.Join(s.root, "metadata.db") }
 
 func (s *records) layersDir() string { return filepath.Join(s.root, "snapshots") }
 
-// openRecords opens the records of the layers. If they are damaged, they are put aside. Those, and
-// lost ones, are restored from the folders of the layers. What cannot be restored is put aside, and
-// containers continue with what they have mounted.
-func (s *records) openRecords(ctx context.Context) error {
-	if err := boltfile.Ensure(s.recordsFile(), nil, s.logger); err != nil {
-		return err
-	}
-	if _, err := os.Stat(s.recordsFile()); errors.Is(err, os.ErrNotExist) {
-		if err := s.restore(ctx); err != nil {
-			return err
-		}
-	}
-	err := s.openSnapshots(ctx)
-	if !errdefs.IsDataLoss(err) {
-		return err
-	}
-	if err := boltfile.PutAside(s.recordsFile(), err, s.logger); err != nil {
-		return err
-	}
-	if err := s.restore(ctx); err != nil {
-		return err
-	}
-	return s.openSnapshots(ctx)
-}
+// stagingDir is where folders are made. It is emptied when the store is opened.
+func (s *records) stagingDir() string { return filepath.Join(s.root, "staging") }
 
-// openSnapshots opens the snapshotter and reads all its records once.
-//
-// # Errors
-//
-// ErrDataLoss for records that cannot be read.
-func (s *records) openSnapshots(ctx context.Context) (err error) {
-	if s.meta, err = storage.NewMetaStore(s.recordsFile()); err != nil {
-		return err
-	}
-	s.snapshots, err = overlay.NewSnapshotter(s.root,
-		overlay.WithMetaStore(s.meta), overlay.WithUpperdirLabel, overlay.AsynchronousRemove, overlay.WithRemapIDs)
-	if err != nil {
-		return errors.Join(err, s.meta.Close())
-	}
-	if err := s.readRecords(ctx); err != nil {
-		return errors.Join(err, s.snapshots.Close())
-	}
-	return nil
-}
+func (s *records) dir(f folder) string { return filepath.Join(s.layersDir(), f.name) }
 
-func (s *records) readRecords(ctx context.Context) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("read records of layers: %v: %w", r, errdefs.ErrDataLoss)
-		}
-	}()
-	some := false
-	err = s.snapshots.Walk(s.quiet(ctx), func(ctx context.Context, info snapshots.Info) error {
-		some = true
-		if _, err := s.snapshots.Stat(ctx, info.Name); err != nil {
-			return err
-		}
-		if info.Parent == "" {
-			return nil
-		}
-		_, err := s.snapshots.Stat(ctx, info.Parent)
-		return err
-	})
-	if entries, derr := os.ReadDir(s.layersDir()); errdefs.IsNotFound(err) && !some && derr == nil && len(entries) == 0 {
-		return nil // the store is new
-	}
-	if err != nil {
-		return fmt.Errorf("read records of layers: %w: %w", err, errdefs.ErrDataLoss)
-	}
-	return nil
-}
+// upper returns the directory that holds the files of a folder.
+func (s *records) upper(f folder) string { return filepath.Join(s.dir(f), "fs") }
 
-func (s *records) walk(ctx context.Context, fn func(snapshots.Info)) error {
-	err := s.snapshots.Walk(s.quiet(ctx), func(_ context.Context, info snapshots.Info) error {
-		fn(info)
-		return nil
-	})
-	if errdefs.IsNotFound(err) {
-		return nil // a store that has never held anything
-	}
+// Lost reports whether a folder without a usable record was found when the store was opened.
+func (s *records) Lost() bool { return s.lost }
+
+// load reads the records of all folders. One that is not whole is deleted, or set aside while
+// containers may have it mounted.
+func (s *records) load() error {
+	s.byChain, s.byKey = make(map[digest.Digest]folder), make(map[string]folder)
+	entries, err := os.ReadDir(s.layersDir())
 	if err != nil {
 		return fmt.Errorf("list layers: %w", err)
 	}
-	return nil
-}
-
-// workKey returns a key for a snapshot that lives only during one call.
-func workKey() string { return workPrefix + rand.Text() }
-
-// quiet leads containerd's log lines of this context to the store's logger.
-func (s *records) quiet(ctx context.Context) context.Context { return log.WithLogger(ctx, s.log) }
-
-// newBridge returns a logger for containerd's packages that hands warnings on.
-func newBridge(to *slog.Logger) *logrus.Entry {
-	l := logrus.New()
-	l.SetOutput(io.Discard)
-	l.SetLevel(logrus.WarnLevel)
-	l.AddHook(bridge{to})
-	return logrus.NewEntry(l)
-}
-
-type bridge struct{ to *slog.Logger }
-
-func (bridge) Levels() []logrus.Level { return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel} }
-
-func (b bridge) Fire(e *logrus.Entry) error {
-	args := make([]any, 0, 2*len(e.Data))
-	for k, v := range e.Data {
-		args = append(args, k, v)
+	s.countIDs(entries)
+	var errs []error
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), whyRemoved) {
+			continue
+		}
+		f := folder{name: e.Name()}
+		f.record, err = readRecord(s.dir(f))
+		id, isID := folderID(f.name)
+		if err == nil && f.Chain != "" && !isID {
+			err = fmt.Errorf("the name of its folder is no number: %w", errdefs.ErrDataLoss)
+		}
+		switch {
+		case errdefs.IsDataLoss(err):
+			s.lost = true
+			s.logger.Warn("failed to use folder of a layer or of a container's root, it is damaged", "folder", s.dir(f), "error", err)
+			errs = append(errs, s.dropLost(s.dir(f)))
+		case err != nil:
+			return err
+		case f.Key != "":
+			s.byKey[f.Key] = f
+		default:
+			// The lesser of two was removed, see Sweep.
+			if other, _ := folderID(s.byChain[f.Chain].name); id > other {
+				s.byChain[f.Chain] = f
+			}
+		}
 	}
-	b.to.Warn("layer store: "+e.Message, args...)
-	return nil
+	return errors.Join(errs...)
+}
+
+// layer returns the folder of a layer.
+//
+// # Errors
+//
+// ErrNotFound if it is not there.
+func (s *records) layer(chain digest.Digest) (folder, error) {
+	s.index.RLock()
+	defer s.index.RUnlock()
+	f, ok := s.byChain[chain]
+	if !ok {
+		return f, fmt.Errorf("find layer %s: %w", chain, errdefs.ErrNotFound)
+	}
+	return f, nil
+}
+
+// set records a folder.
+func (s *records) set(f folder) {
+	s.index.Lock()
+	defer s.index.Unlock()
+	if f.Key != "" {
+		s.byKey[f.Key] = f
+	} else {
+		s.byChain[f.Chain] = f
+	}
+}
+
+// all returns the folders of all layers and of all roots.
+func (s *records) all() (layers, roots []folder) {
+	s.index.RLock()
+	defer s.index.RUnlock()
+	return slices.Collect(maps.Values(s.byChain)), slices.Collect(maps.Values(s.byKey))
+}
+
+// chain returns the folders of which a chain consists, the topmost first.
+func (s *records) chain(top digest.Digest) (out []folder, err error) {
+	for c := top; c != ""; {
+		f, err := s.layer(c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+		c = f.Parent
+	}
+	return out, nil
+}
+
+// create makes a folder for the files of a layer or a root, where what is not complete is.
+func (s *records) create() (dir string, err error) {
+	if dir, err = os.MkdirTemp(s.stagingDir(), ""); err != nil {
+		return "", err
+	}
+	files := filepath.Join(dir, "fs")
+	err = os.Mkdir(files, 0o755)
+	if err == nil {
+		err = os.Chmod(files, 0o755) // whatever the umask is
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
 }
 
 // Sync brings everything that has been unpacked to disk.

@@ -2,24 +2,24 @@ package unpack
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/containerd/v2/core/snapshots/storage"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/space"
-	"github.com/sunaba-project/sunaba/images/boltfile"
 )
 
 // Root is the writable root of a container, or a view of an image that a container mounts.
@@ -34,90 +34,167 @@ type Root struct {
 type roots struct {
 	*records
 	mountPoints
-	written sync.Map // of the roots that were measured: key to the folder of what was written to it
 }
+
+// Labels that say how the owners of a root are mapped.
+const (
+	uidmapLabel = "containerd.io/snapshot/uidmapping"
+	gidmapLabel = "containerd.io/snapshot/gidmapping"
+)
 
 // MapLabels are labels for Prepare: a root whose mounts have the options uidmap=
 // and gidmap=, with what is written to it belonging to the mapped root from the
-// beginning. A mapping is "inside:outside:length".
+// start. A mapping is "inside:outside:length", and inside is 0.
 func MapLabels(uidmap, gidmap string) map[string]string {
-	return map[string]string{snapshots.LabelSnapshotUIDMapping: uidmap, snapshots.LabelSnapshotGIDMapping: gidmap}
+	return map[string]string{uidmapLabel: uidmap, gidmapLabel: gidmap}
 }
 
-// Prepare makes a root upon a chain under a key, or finds it again, and returns
-// what is to be mounted. Labels are limited to what containerd allows for
-// snapshots; their names must start with "sunaba/", or be those of MapLabels.
+// Prepare makes a root upon a chain under a key, or finds it again, and returns what is to be
+// mounted. The names of labels must start with "sunaba/", or be those of MapLabels. A root need not
+// survive a power cut, which ends its container, and is not synced.
 //
 // # Errors
 //
 // ErrNotFound if the chain is not unpacked; ErrAlreadyExists if the key has a
 // root upon another chain.
-func (s *roots) Prepare(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
-	return s.prepare(ctx, s.snapshots.Prepare, key, chain, labels)
+func (s *roots) Prepare(key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
+	return s.prepare(record{Version: recordVersion, Key: key, Parent: chain, Labels: labels})
 }
 
 // View is Prepare for a root that nobody writes to: what is to be mounted is read-only.
-func (s *roots) View(ctx context.Context, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
-	return s.prepare(ctx, s.snapshots.View, key, chain, labels)
+func (s *roots) View(key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
+	return s.prepare(record{Version: recordVersion, Key: key, Parent: chain, Labels: labels, View: true})
 }
 
-type prepare func(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error)
-
-func (s *roots) prepare(ctx context.Context, prepare prepare, key string, chain digest.Digest, labels map[string]string) ([]mount.Mount, error) {
-	ctx = s.quiet(ctx)
-	mounts, err := prepare(ctx, rootPrefix+key, chain.String(), snapshots.WithLabels(labels))
-	if errdefs.IsAlreadyExists(err) {
-		info, serr := s.snapshots.Stat(ctx, rootPrefix+key)
-		if serr != nil {
-			return nil, fmt.Errorf("find root %q: %w", key, serr)
-		}
-		if info.Parent != chain.String() {
-			return nil, fmt.Errorf("prepare root %q: it belongs to another image: %w", key, errdefs.ErrAlreadyExists)
-		}
-		mounts, err = s.snapshots.Mounts(ctx, rootPrefix+key)
+func (s *roots) prepare(r record) (mounts []mount.Mount, err error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	f, err := s.folder(r.Key)
+	switch {
+	case err != nil:
+		f = folder{name: rand.Text(), record: r} // a name that no record of a container has held
+	case f.Parent != r.Parent:
+		return nil, fmt.Errorf("prepare root %q: it belongs to another image: %w", r.Key, errdefs.ErrAlreadyExists)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("prepare root %q: %w", key, err)
+	mounts, merr := s.mountsOf(f)
+	if merr == nil && err != nil {
+		merr = s.make(f)
+	}
+	if merr != nil {
+		return nil, fmt.Errorf("prepare root %q: %w", r.Key, merr)
 	}
 	return mounts, nil
 }
 
-// Remove removes a root with all that was written to it. A key without a root is no error.
-func (s *roots) Remove(ctx context.Context, key string) error {
-	defer s.written.Delete(key)
-	ctx, key = s.quiet(ctx), rootPrefix+key
-	err := s.remove(ctx, key)
-	if !durable.Full(err) {
+// make makes the folder of a root; s.changing is held.
+func (s *roots) make(f folder) error {
+	dir, err := s.create()
+	if err != nil {
 		return err
 	}
-	// What was written to it makes the room that its record takes to be removed.
-	info, serr := s.snapshots.Stat(ctx, key)
-	if serr != nil || info.Kind == snapshots.KindCommitted {
-		return err
+	if !f.View {
+		err = os.Mkdir(filepath.Join(dir, "work"), 0o711)
 	}
-	if err := space.Empty(info.Labels[upperLabel]); err != nil {
-		return fmt.Errorf("delete what %q held: %w", key, err)
-	}
-	return s.remove(ctx, key)
-}
-
-// remove removes one snapshot and its directory. That does not go through
-// Cleanup, which would cost a second transaction.
-func (s *roots) remove(ctx context.Context, key string) error {
-	info, err := s.snapshots.Stat(ctx, key)
 	if err == nil {
-		err = s.snapshots.Remove(ctx, key)
+		err = s.own(filepath.Join(dir, "fs"), f)
 	}
-	if errdefs.IsNotFound(err) {
-		return nil
+	if err == nil {
+		err = f.write(dir, os.WriteFile)
+	}
+	if err == nil {
+		err = os.Rename(dir, s.dir(f))
 	}
 	if err != nil {
-		return fmt.Errorf("remove %q: %w", key, err)
+		return errors.Join(err, os.RemoveAll(dir))
 	}
-	if err := space.Remove(filepath.Dir(info.Labels[upperLabel])); err != nil {
-		return fmt.Errorf("delete what %q held: %w", key, err)
+	s.set(f)
+	return nil
+}
+
+// own gives the directory of a root to the mapped root, or to the owner of the layer below.
+func (s *roots) own(dir string, f folder) error {
+	if f.Labels[uidmapLabel] != "" {
+		uid, err := outside(f.Labels[uidmapLabel])
+		if err != nil {
+			return err
+		}
+		gid, err := outside(f.Labels[gidmapLabel])
+		if err != nil {
+			return err
+		}
+		return os.Lchown(dir, uid, gid)
+	}
+	if f.Parent == "" {
+		return nil
+	}
+	below, err := s.layer(f.Parent)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(s.upper(below), &st); err != nil {
+		return &os.PathError{Op: "stat", Path: s.upper(below), Err: err}
+	}
+	return os.Lchown(dir, int(st.Uid), int(st.Gid))
+}
+
+// outside returns the id on the host that a mapping gives to its first id inside.
+func outside(mapping string) (int, error) {
+	_, rest, _ := strings.Cut(mapping, ":")
+	id, _, _ := strings.Cut(rest, ":")
+	n, err := strconv.ParseUint(id, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("mapping of owners %q: %w: %w", mapping, err, errdefs.ErrInvalidArgument)
+	}
+	return int(n), nil
+}
+
+// Remove removes a root with all that was written to it. A key without a root is no error.
+func (s *roots) Remove(key string) error {
+	dir, err := s.retire(key)
+	if err == nil && dir != "" {
+		err = space.Remove(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("remove root %q: %w", key, err)
 	}
 	return nil
+}
+
+// retire removes the record of a root and returns the directory to be deleted, "" without a root.
+func (s *roots) retire(key string) (dir string, err error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	f, err := s.folder(key)
+	if err != nil {
+		return "", nil
+	}
+	dir = s.dir(f) + whyRemoved
+	if err = os.Rename(s.dir(f), dir); durable.Full(err) { // what was written to it makes room
+		err = errors.Join(space.Empty(s.upper(f)), os.Rename(s.dir(f), dir))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	s.index.Lock()
+	defer s.index.Unlock()
+	delete(s.byKey, key)
+	return dir, nil
+}
+
+// folder returns the folder of a root.
+//
+// # Errors
+//
+// ErrNotFound if the key has none.
+func (s *roots) folder(key string) (folder, error) {
+	s.index.RLock()
+	defer s.index.RUnlock()
+	f, ok := s.byKey[key]
+	if !ok {
+		return f, fmt.Errorf("find root %q: %w", key, errdefs.ErrNotFound)
+	}
+	return f, nil
 }
 
 // Root returns the root of a key.
@@ -125,53 +202,35 @@ func (s *roots) remove(ctx context.Context, key string) error {
 // # Errors
 //
 // ErrNotFound if the key has none.
-func (s *roots) Root(ctx context.Context, key string) (Root, error) {
-	info, err := s.snapshots.Stat(s.quiet(ctx), rootPrefix+key)
-	if err != nil {
-		return Root{}, fmt.Errorf("find root %q: %w", key, err)
-	}
-	return rootOf(info), nil
+func (s *roots) Root(key string) (Root, error) {
+	f, err := s.folder(key)
+	return rootOf(f.record), err
 }
 
-func rootOf(info snapshots.Info) Root {
-	labels := make(map[string]string)
-	for k, v := range info.Labels {
-		if strings.HasPrefix(k, "sunaba/") {
-			labels[k] = v
-		}
-	}
-	return Root{Key: strings.TrimPrefix(info.Name, rootPrefix), Chain: digest.Digest(info.Parent), Labels: labels}
+func rootOf(r record) Root {
+	labels := maps.Clone(r.Labels)
+	maps.DeleteFunc(labels, func(name, _ string) bool { return !strings.HasPrefix(name, "sunaba/") })
+	return Root{Key: r.Key, Chain: r.Parent, Labels: labels}
 }
 
 // Roots returns all roots, sorted by key.
-func (s *roots) Roots(ctx context.Context) ([]Root, error) {
-	var out []Root
-	err := s.walk(ctx, func(info snapshots.Info) {
-		if strings.HasPrefix(info.Name, rootPrefix) {
-			out = append(out, rootOf(info))
-		}
-	})
-	if err != nil {
-		return nil, err
+func (s *roots) Roots() (out []Root) {
+	_, folders := s.all()
+	for _, f := range folders {
+		out = append(out, rootOf(f.record))
 	}
 	slices.SortFunc(out, func(a, b Root) int { return strings.Compare(a.Key, b.Key) })
-	return out, nil
+	return out
 }
 
 // RootUsage returns what has been written to a root, in bytes and files.
 func (s *roots) RootUsage(ctx context.Context, key string) (bytes, inodes int64, err error) {
-	dir, _ := s.written.Load(key)
-	if dir == nil {
-		info, err := s.snapshots.Stat(s.quiet(ctx), rootPrefix+key)
-		if err != nil {
-			return 0, 0, fmt.Errorf("measure root %q: %w", key, err)
-		}
-		dir = info.Labels[upperLabel]
-		s.written.Store(key, dir)
+	f, err := s.folder(key)
+	if err != nil || f.View {
+		return 0, 0, err
 	}
-	u, err := space.Used(ctx, dir.(string))
+	u, err := space.Used(ctx, s.upper(f))
 	if errors.Is(err, fs.ErrNotExist) {
-		s.written.Delete(key)
 		err = errdefs.ErrNotFound // removed meanwhile
 	}
 	if err != nil {
@@ -185,64 +244,51 @@ func (s *roots) RootUsage(ctx context.Context, key string) (bytes, inodes int64,
 // # Errors
 //
 // ErrNotFound if the key has no root; else fn's error as it is.
-func (s *roots) WithRoot(ctx context.Context, key string, fn func(dir string) error) error {
-	ctx = s.quiet(ctx)
-	mounts, err := s.snapshots.Mounts(ctx, rootPrefix+key)
+func (s *roots) WithRoot(key string, fn func(dir string) error) error {
+	f, err := s.folder(key)
 	if err != nil {
-		return fmt.Errorf("find root %q: %w", key, err)
+		return err
+	}
+	mounts, err := s.mountsOf(f)
+	if err != nil {
+		return err
 	}
 	return s.withMounts(mounts, fn)
 }
 
 // ChangeRoot is WithRoot for fn that writes to the root, which no other process may use meanwhile.
 // A root with mapped owners cannot be changed so.
-func (s *roots) ChangeRoot(ctx context.Context, key string, fn func(dir string) error) error {
-	ctx = s.quiet(ctx)
-	mounts, err := s.snapshots.Mounts(ctx, rootPrefix+key)
+func (s *roots) ChangeRoot(key string, fn func(dir string) error) error {
+	f, err := s.folder(key)
 	if err != nil {
-		return fmt.Errorf("find root %q: %w", key, err)
+		return err
 	}
-	for _, m := range mounts {
-		if slices.ContainsFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "uidmap=") }) {
-			return fmt.Errorf("change root %q: its owners are mapped: %w", key, errdefs.ErrFailedPrecondition)
-		}
+	if f.Labels[uidmapLabel] != "" {
+		return fmt.Errorf("change root %q: its owners are mapped: %w", key, errdefs.ErrFailedPrecondition)
+	}
+	mounts, err := s.mountsOf(f)
+	if err != nil {
+		return err
 	}
 	return s.mounted(mounts, fn)
 }
 
 // GlanceRoots returns the roots of a store below root without opening it: another process may have
 // it open.
-func GlanceRoots(ctx context.Context, root string) ([]Root, error) {
-	var roots []Root
-	err := boltfile.Glance(filepath.Join(root, "layers", "metadata.db"), func(file string) (err error) {
-		roots, err = rootsOf(ctx, file)
-		return err
-	})
-	if errors.Is(err, os.ErrNotExist) {
+func GlanceRoots(root string) (roots []Root, err error) {
+	dir := filepath.Join(root, "layers", "snapshots")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // a store that has never held anything
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list roots: %w", err)
 	}
+	for _, e := range entries {
+		r, err := readRecord(filepath.Join(dir, e.Name())) // removed meanwhile, or damaged
+		if err == nil && r.Key != "" && !strings.HasSuffix(e.Name(), whyRemoved) {
+			roots = append(roots, rootOf(r))
+		}
+	}
 	return roots, nil
-}
-
-func rootsOf(ctx context.Context, file string) (roots []Root, err error) {
-	db, err := storage.NewMetaStore(file)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	err = db.WithTransaction(ctx, false, func(ctx context.Context) error {
-		return storage.WalkInfo(ctx, func(_ context.Context, info snapshots.Info) error {
-			if strings.HasPrefix(info.Name, rootPrefix) {
-				roots = append(roots, rootOf(info))
-			}
-			return nil
-		})
-	})
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	return roots, err
 }

@@ -39,7 +39,7 @@ func TestUnpackedAsByContainerd(t *testing.T) {
 		compared++
 		l := layerOf(data)
 		l.Parent = "sha256:below"
-		x := extract.Extractor{MaxBytes: 1 << 20, Log: newBridge(slog.New(slog.DiscardHandler))}
+		x := extract.Extractor{MaxBytes: 1 << 20, Log: slog.New(slog.DiscardHandler)}
 		if _, _, err := x.Extract(t.Context(), l, own); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 			continue

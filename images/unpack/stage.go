@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -29,14 +30,18 @@ type staged struct {
 
 func (g staged) fs() string { return filepath.Join(g.dir, "fs") }
 
-func (g staged) labels() map[string]string { return map[string]string{printLabel: g.print.String()} }
+func (g staged) record(l Layer) record {
+	return record{
+		Version: recordVersion, Chain: l.Chain, Parent: l.Parent,
+		Labels: map[string]string{printLabel: g.print.String()}, Bytes: g.print.Room, Inodes: g.print.Inodes,
+	}
+}
 
 // staging holds layers that are not committed yet, and the pins of layers.
 type staging struct {
-	dir string
-	log *log.Entry
+	log *slog.Logger
 
-	mu     sync.Mutex // held while Sweep decides about and removes a layer, too
+	mu     sync.Mutex // held while Sweep decides about and removes layers, too
 	pins   map[digest.Digest]int
 	staged map[digest.Digest]staged // by chain
 }
@@ -85,7 +90,7 @@ func (s *staging) dropStaged(chain digest.Digest) {
 	}
 	delete(s.staged, chain)
 	if err := os.RemoveAll(g.dir); err != nil {
-		s.log.WithError(err).Warn("failed to remove unused unpacked layer, it stays until the next start")
+		s.log.Warn("failed to remove unused unpacked layer, it stays until the next start", "error", err)
 	}
 }
 
@@ -98,37 +103,31 @@ func (s *staging) dropStaged(chain digest.Digest) {
 // ErrDataLoss if the stream is not what Diff says; ErrInvalidArgument for a layer beyond the
 // limits; ErrResourceExhausted if the disk is full. On any error nothing is left.
 func (s *Store) Stage(ctx context.Context, l Layer) error {
-	if s.Has(ctx, l.Chain) {
+	if s.Has(l.Chain) {
 		return nil
 	}
 	_, err := s.stages.Do(ctx, l.Chain.String(), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.stage(s.quiet(ctx), l)
+		return struct{}{}, s.stage(ctx, l)
 	})
 	return err
 }
 
 func (s *Store) stage(ctx context.Context, l Layer) (err error) {
-	if _, done := s.stagedLayer(l.Chain); done || s.Has(ctx, l.Chain) {
+	if _, done := s.stagedLayer(l.Chain); done || s.Has(l.Chain) {
 		return nil
 	}
 	ctx, span := trace.Start(ctx, "unpack layer")
 	span.Text(trace.Digest, l.Diff.String())
 	defer func() { span.End(err) }()
 	g := staged{}
-	if g.dir, err = os.MkdirTemp(s.staging.dir, ""); err != nil {
-		return fmt.Errorf("unpack layer %s: %w", l.Diff, space.Explain(s.staging.dir, err))
+	if g.dir, err = s.create(); err != nil {
+		return fmt.Errorf("unpack layer %s: %w", l.Diff, space.Explain(s.root, err))
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("unpack layer %s: %w", l.Diff, err), os.RemoveAll(g.dir))
 		}
 	}()
-	if err := os.Mkdir(g.fs(), 0o755); err != nil {
-		return space.Explain(s.staging.dir, err)
-	}
-	if err := os.Chmod(g.fs(), 0o755); err != nil { // whatever the umask is
-		return err
-	}
 	var sums fingerprint.Sums
 	if g.implied, sums, err = s.Extract(ctx, l, g.fs()); err != nil {
 		return err
@@ -145,42 +144,41 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 	return nil
 }
 
-// Commit makes layers known that have been staged, lowest first, with one record for all of them:
-// after they have been brought to disk. Those that are known stay as they are.
+// Commit makes layers known that have been staged, after all of them have been brought to disk.
+// Those that are known stay as they are.
 //
 // # Errors
 //
 // ErrFailedPrecondition for a layer that is neither known nor staged;
 // ErrResourceExhausted if the disk is full.
 func (s *Store) Commit(ctx context.Context, layers []Layer) (err error) {
-	ctx = s.quiet(ctx)
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	var todo []Layer
 	for _, l := range layers {
-		if !s.Has(ctx, l.Chain) {
+		if !s.Has(l.Chain) {
 			todo = append(todo, l)
 		}
 	}
 	if len(todo) == 0 {
 		return nil
 	}
-	ctx, span := trace.Start(ctx, "commit layers")
+	_, span := trace.Start(ctx, "commit layers")
 	span.Number("sunaba.layers", int64(len(todo)))
 	defer func() { span.End(err) }()
-	if err := s.settle(ctx, todo); err != nil {
+	if err := s.settle(todo); err != nil {
 		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
 	}
 	for _, l := range todo {
 		g, _ := s.stagedLayer(l.Chain) // settle has seen it
-		if err := writeRecord(g.dir, g.record(l)); err != nil {
+		if err := g.record(l).write(g.dir, os.WriteFile); err != nil {
 			return fmt.Errorf("commit layer %s: %w", l.Diff, space.Explain(s.root, err))
 		}
 	}
 	if err := s.Sync(); err != nil {
 		return space.Explain(s.root, err)
 	}
-	if err := s.commit(ctx, todo); err != nil {
+	if err := s.commit(todo); err != nil {
 		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
 	}
 	return nil
@@ -188,7 +186,7 @@ func (s *Store) Commit(ctx context.Context, layers []Layer) (err error) {
 
 // settle copies owner, mode, times and attributes of directories that a layer only implies from the
 // layers below.
-func (s *Store) settle(ctx context.Context, layers []Layer) error {
+func (s *Store) settle(layers []Layer) error {
 	for _, l := range layers {
 		g, ok := s.stagedLayer(l.Chain)
 		if !ok {
@@ -197,7 +195,7 @@ func (s *Store) settle(ctx context.Context, layers []Layer) error {
 		if len(g.implied) == 0 {
 			continue
 		}
-		below, err := s.below(ctx, l.Parent, layers)
+		below, err := s.below(l.Parent, layers)
 		if err != nil {
 			return err
 		}
@@ -217,7 +215,7 @@ func (s *Store) settle(ctx context.Context, layers []Layer) error {
 
 // below returns the directories of a chain, the topmost first. layers are those
 // that may be staged only.
-func (s *Store) below(ctx context.Context, chain digest.Digest, layers []Layer) ([]string, error) {
+func (s *Store) below(chain digest.Digest, layers []Layer) ([]string, error) {
 	var dirs []string
 	for chain != "" {
 		i := slices.IndexFunc(layers, func(l Layer) bool { return l.Chain == chain })
@@ -227,109 +225,64 @@ func (s *Store) below(ctx context.Context, chain digest.Digest, layers []Layer) 
 			chain = layers[i].Parent
 			continue
 		}
-		info, err := s.snapshots.Stat(ctx, chain.String())
+		f, err := s.layer(chain)
 		if err != nil {
-			return nil, fmt.Errorf("find layer %s: %w", chain, err)
+			return nil, err
 		}
-		dirs = append(dirs, info.Labels[upperLabel])
-		chain = digest.Digest(info.Parent)
+		dirs = append(dirs, s.upper(f))
+		chain = f.Parent
 	}
 	return dirs, nil
 }
 
-// commit records layers in one transaction, whose directories move to their
-// places before it ends. Damaged ones are replaced.
-func (s *Store) commit(ctx context.Context, layers []Layer) (err error) {
-	var moved []string
+// commit moves the folders of layers to their places, durably, before anyone is told of them. Of a
+// layer that is damaged the folders are exchanged: roots name its place.
+func (s *Store) commit(layers []Layer) (err error) {
 	defer func() {
-		if err == nil {
-			return
+		s.forgetStaged(layers)
+		if err != nil {
+			err = errors.Join(err, s.Cleanup()) // no record names what was moved
 		}
-		err = errors.Join(err, s.removeFolders(moved)) // no record names them
 	}()
-	var fresh, damaged []Layer
-	for _, l := range layers {
-		_, err := s.snapshots.Stat(ctx, l.Chain.String())
-		switch {
-		case err == nil:
-			damaged = append(damaged, l)
-		case errdefs.IsNotFound(err):
-			fresh = append(fresh, l)
-		default:
-			return fmt.Errorf("find layer %s: %w", l.Chain, err)
-		}
-	}
-	// Not in the transaction: Sweep asks for one with s.mu held.
-	unpacked := make(map[digest.Digest]staged)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	var entered []folder
 	for _, l := range layers {
 		g, ok := s.stagedLayer(l.Chain)
 		if !ok {
 			return fmt.Errorf("layer %s is not unpacked: %w", l.Diff, errdefs.ErrFailedPrecondition)
 		}
-		unpacked[l.Chain] = g
-	}
-	if len(fresh) > 0 {
-		err = s.meta.WithTransaction(ctx, true, func(ctx context.Context) error {
-			for _, l := range fresh {
-				dir, err := s.enter(ctx, l, unpacked[l.Chain])
-				if dir != "" {
-					moved = append(moved, dir)
-				}
-				if err != nil {
-					return fmt.Errorf("layer %s: %w", l.Diff, err)
-				}
-			}
-			return durable.Sync(s.layersDir())
-		})
-		s.forgetStaged(fresh)
+		f, err := s.layer(l.Chain)
+		if f.record = g.record(l); err == nil {
+			err = s.exchange(g.dir, f)
+		} else {
+			s.last++
+			f.name = strconv.FormatUint(s.last, 10)
+			err = os.Rename(g.dir, s.dir(f))
+		}
 		if err != nil {
-			return err
+			return fmt.Errorf("move layer %s to %q: %w", l.Diff, s.dir(f), err)
 		}
-		moved = nil
+		entered = append(entered, f)
 	}
-	for _, l := range damaged {
-		if err := s.replace(ctx, l, unpacked[l.Chain]); err != nil {
-			return fmt.Errorf("replace damaged layer %s: %w", l.Diff, err)
-		}
+	if err := durable.Sync(s.layersDir()); err != nil {
+		return err
+	}
+	for _, f := range entered {
+		s.set(f)
 	}
 	return nil
 }
 
-// enter records one layer and moves its directory, to the place it returns.
-func (s *Store) enter(ctx context.Context, l Layer, g staged) (string, error) {
-	id, err := recordLayer(ctx, g.record(l))
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(s.layersDir(), id)
-	if err := os.Rename(g.dir, dir); err != nil {
-		return "", err
-	}
-	return dir, nil
-}
-
-// replace puts a staged layer in the place of a damaged one. The damaged files
-// stay until the next boot where containers may have them mounted.
-func (s *Store) replace(ctx context.Context, l Layer, g staged) error {
-	info, err := s.snapshots.Stat(ctx, l.Chain.String())
+// exchange puts a directory in the place of a layer that is damaged, and keeps that one until the
+// next boot.
+func (s *records) exchange(dir string, f folder) error {
+	aside, err := s.setAside(dir, f.name+whyDamaged)
 	if err != nil {
 		return err
 	}
-	place := filepath.Dir(info.Labels[upperLabel])
-	if err := os.MkdirAll(place, 0o700); err != nil {
+	if err := os.MkdirAll(s.dir(f), 0o700); err != nil {
 		return err
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, g.dir, unix.AT_FDCWD, place, unix.RENAME_EXCHANGE); err != nil {
-		return &os.LinkError{Op: "exchange", Old: g.dir, New: place, Err: err}
-	}
-	if err := durable.Sync(filepath.Dir(place)); err != nil {
-		return err
-	}
-	if err := s.setLabels(ctx, l.Chain, g.labels(), damagedLabel); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	delete(s.staged, l.Chain)
-	s.mu.Unlock()
-	return s.setAside(g.dir, filepath.Base(g.dir))
+	return unix.Renameat2(unix.AT_FDCWD, aside, unix.AT_FDCWD, s.dir(f), unix.RENAME_EXCHANGE)
 }

@@ -4,166 +4,102 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/host/space"
 )
 
-// removeUnfinished removes work that no process is doing any more.
-func (s *Store) removeUnfinished(ctx context.Context) error {
-	var keys []string
-	if err := s.walk(ctx, func(info snapshots.Info) {
-		if strings.HasPrefix(info.Name, workPrefix) {
-			keys = append(keys, info.Name)
-		}
-	}); err != nil {
-		return err
+// Sweep removes the layers that neither a chain of keep, nor a root, nor a pin needs, and returns
+// how many it removed. Their room is free after Cleanup.
+func (s *Store) Sweep(keep map[digest.Digest]bool) (removed int) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.staging.mu.Lock()
+	defer s.staging.mu.Unlock()
+	unneeded := s.unneeded(keep)
+	s.index.Lock()
+	defer s.index.Unlock()
+	for _, f := range unneeded {
+		delete(s.byChain, f.Chain)
 	}
-	for _, k := range keys {
-		if err := s.snapshots.Remove(ctx, k); err != nil {
-			return fmt.Errorf("remove unfinished layer: %w", err)
-		}
-	}
-	if err := s.Cleanup(ctx); err != nil {
-		s.logger.Warn("failed to delete removed layers", "error", err)
-	}
-	return nil
-}
-
-// Sweep removes the layers that neither a chain of keep, nor a root, nor a pin
-// needs, and returns how many went. Their room is free after Cleanup.
-func (s *Store) Sweep(ctx context.Context, keep map[digest.Digest]bool) (int, error) {
-	ctx = s.quiet(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unneeded, err := s.unneeded(ctx, keep)
-	if err != nil {
-		return 0, err
-	}
-	removed, kept := 0, make(map[string]bool)
-	for _, info := range unneeded {
-		if kept[info.Name] {
-			kept[info.Parent] = true
-			continue
-		}
-		err := s.snapshots.Remove(ctx, info.Name)
-		if errdefs.IsFailedPrecondition(err) { // a root has just been prepared upon it
-			kept[info.Parent] = true
-			continue
-		}
-		if err != nil {
-			return removed, fmt.Errorf("remove layer %s: %w", info.Name, err)
-		}
-		removed++
-	}
-	return removed, nil
+	return len(unneeded)
 }
 
 // Unneeded counts the layers that Sweep would remove, and the bytes that they take.
-func (s *Store) Unneeded(ctx context.Context, keep map[digest.Digest]bool) (layers int, bytes int64, err error) {
-	ctx = s.quiet(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unneeded, err := s.unneeded(ctx, keep)
-	if err != nil {
-		return 0, 0, err
+func (s *Store) Unneeded(keep map[digest.Digest]bool) (layers int, bytes int64) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.staging.mu.Lock()
+	defer s.staging.mu.Unlock()
+	unneeded := s.unneeded(keep)
+	for _, f := range unneeded {
+		bytes += f.Bytes
 	}
-	for _, info := range unneeded {
-		u, err := s.snapshots.Usage(ctx, info.Name)
-		if err != nil {
-			return 0, 0, fmt.Errorf("measure layer %s: %w", info.Name, err)
-		}
-		bytes += u.Size
-	}
-	return len(unneeded), bytes, nil
+	return len(unneeded), bytes
 }
 
-// unneeded returns the layers that nothing needs, each before its parent; s.mu is held.
-func (s *Store) unneeded(ctx context.Context, keep map[digest.Digest]bool) ([]snapshots.Info, error) {
-	all := make(map[string]snapshots.Info)
-	needed := make(map[string]bool)
-	if err := s.walk(ctx, func(info snapshots.Info) {
-		all[info.Name] = info
-		d := digest.Digest(info.Name)
-		if info.Kind != snapshots.KindCommitted || keep[d] || s.pins[d] > 0 {
-			needed[info.Name] = true
-		}
-	}); err != nil {
-		return nil, err
+// unneeded returns the layers that nothing needs; s.changing and s.staging.mu are held.
+func (s *Store) unneeded(keep map[digest.Digest]bool) (out []folder) {
+	layers, roots := s.all()
+	parents := make(map[digest.Digest]digest.Digest)
+	for _, f := range layers {
+		parents[f.Chain] = f.Parent
 	}
-	for _, name := range slices.Collect(maps.Keys(needed)) {
-		for p := all[name].Parent; p != "" && !needed[p]; p = all[p].Parent {
-			needed[p] = true
+	needed := make(map[digest.Digest]bool)
+	need := func(chain digest.Digest) {
+		for ; chain != "" && !needed[chain]; chain = parents[chain] {
+			needed[chain] = true
 		}
 	}
-	children := make(map[string]int)
-	for _, info := range all {
-		children[info.Parent]++
+	for _, f := range roots {
+		need(f.Parent)
 	}
-	var out []snapshots.Info
-	for name := range all {
-		for n := name; n != "" && !needed[n] && children[n] == 0; n = all[n].Parent {
-			out = append(out, all[n])
-			needed[n] = true // not to be looked at again
-			children[all[n].Parent]--
-		}
+	for chain := range s.pins {
+		need(chain)
 	}
-	return out, nil
+	for chain := range keep {
+		need(chain)
+	}
+	return slices.DeleteFunc(layers, func(f folder) bool { return needed[f.Chain] })
 }
 
 // Usage returns the room that layers take, those that are being unpacked too, and that roots take.
-func (s *Store) Usage(ctx context.Context) (layers, roots snapshots.Usage, err error) {
-	var infos []snapshots.Info
-	if err := s.walk(ctx, func(info snapshots.Info) { infos = append(infos, info) }); err != nil {
-		return layers, roots, err
+func (s *Store) Usage(ctx context.Context) (layers, roots space.Use, err error) {
+	unpacked, written := s.all()
+	for _, f := range unpacked {
+		layers.Bytes += f.Bytes
+		layers.Inodes += f.Inodes
 	}
-	for _, info := range infos {
-		u, err := s.use(s.quiet(ctx), info)
-		if errdefs.IsNotFound(err) || errors.Is(err, os.ErrNotExist) {
-			continue // removed meanwhile
-		}
-		if err != nil {
-			return layers, roots, fmt.Errorf("measure %q: %w", info.Name, err)
-		}
-		if strings.HasPrefix(info.Name, rootPrefix) {
-			roots.Add(u)
-		} else {
-			layers.Add(u)
-		}
-	}
+	var dirs []string
 	for _, pattern := range []string{"staging/*", "aside/*/*"} {
-		dirs, err := filepath.Glob(filepath.Join(s.root, pattern))
+		some, err := filepath.Glob(filepath.Join(s.root, pattern))
 		if err != nil {
 			return layers, roots, fmt.Errorf("measure layers: %w", err)
 		}
-		for _, dir := range dirs {
-			u, err := space.Used(ctx, dir)
-			if errors.Is(err, os.ErrNotExist) {
-				continue // committed or dropped meanwhile
-			}
-			if err != nil {
-				return layers, roots, err
-			}
-			layers.Add(snapshots.Usage{Size: u.Bytes, Inodes: u.Inodes})
+		dirs = append(dirs, some...)
+	}
+	add := func(sum *space.Use, dir string) {
+		if err != nil {
+			return
+		}
+		var u space.Use
+		if u, err = space.Used(ctx, dir); errors.Is(err, os.ErrNotExist) {
+			err = nil // removed, committed or dropped meanwhile
+		}
+		sum.Bytes += u.Bytes
+		sum.Inodes += u.Inodes
+	}
+	for _, f := range written {
+		if !f.View {
+			add(&roots, s.upper(f))
 		}
 	}
-	return layers, roots, nil
-}
-
-// use is what a snapshot takes. What is being written is measured, as its container leaves it at
-// this moment.
-func (s *records) use(ctx context.Context, info snapshots.Info) (snapshots.Usage, error) {
-	if info.Kind != snapshots.KindActive {
-		return s.snapshots.Usage(ctx, info.Name)
+	for _, dir := range dirs {
+		add(&layers, dir)
 	}
-	u, err := space.Used(ctx, info.Labels[upperLabel])
-	return snapshots.Usage{Size: u.Bytes, Inodes: u.Inodes}, err
+	return layers, roots, err
 }

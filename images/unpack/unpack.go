@@ -2,16 +2,14 @@
 // start with the same layers, and one writable directory per container.
 //
 // Stage writes a layer into a directory of its own, several at a time and in any order. Commit
-// syncs the layers of an image and records them in one transaction under their chain ids (the
-// digest of a layer and all below it). A recorded layer is complete and on disk. It stays as long
-// as an image or a container needs it; Sweep removes the rest. Check verifies it. Each layer's
-// folder repeats its record, so that layers are restored if the store's records are damaged or
-// lost.
+// syncs the layers of an image and moves their folders to "snapshots", each with its record: its
+// chain id (the digest of the layer and all below it) and its fingerprint. A layer there is
+// complete and on disk. It stays as long as an image or a container needs it; Sweep removes the
+// rest. Check verifies it. A listing of the folders when the store is opened is its index.
 package unpack
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +18,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
@@ -32,15 +29,6 @@ import (
 	"github.com/sunaba-project/sunaba/images/singleflight"
 	"github.com/sunaba-project/sunaba/images/unpack/extract"
 )
-
-// Keys of snapshots that are not layers start with what they are for.
-const (
-	rootPrefix = "root/"
-	workPrefix = "work/"
-)
-
-// upperLabel is the label under which the snapshotter tells a snapshot's own directory.
-const upperLabel = "containerd.io/snapshot/overlay.upperdir"
 
 // Layer is one layer to unpack.
 type Layer = extract.Layer
@@ -75,7 +63,7 @@ const defaultMaxLayerSize = 64 << 30
 //
 // A directory that overlayfs cannot be used on is an error that says so;
 // ErrInvalidArgument for one whose name overlayfs's mount options cannot carry.
-func Open(ctx context.Context, o Options) (*Store, error) {
+func Open(o Options) (*Store, error) {
 	if strings.ContainsAny(o.Root, `,:\"`) {
 		return nil, fmt.Errorf("use overlayfs on %q: the name must not hold any of , : \\ and quotes: %w", o.Root, errdefs.ErrInvalidArgument)
 	}
@@ -83,18 +71,17 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o.MaxLayerSize = defaultMaxLayerSize
 	}
 	logger := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	bridge := newBridge(logger)
-	r := &records{boots: boots{root: filepath.Join(o.Root, "layers"), logger: logger}, log: bridge}
+	r := &records{boots: boots{root: filepath.Join(o.Root, "layers"), logger: logger}}
 	s := &Store{
-		Extractor: extract.Extractor{MaxBytes: o.MaxLayerSize, Log: bridge},
+		Extractor: extract.Extractor{MaxBytes: o.MaxLayerSize, Log: logger},
 		records:   r,
 		roots:     roots{records: r, mountPoints: mountPoints{filepath.Join(o.Root, "mounts")}},
-		staging:   staging{dir: filepath.Join(r.root, "staging"), log: bridge, pins: make(map[digest.Digest]int), staged: make(map[digest.Digest]staged)},
+		staging:   staging{log: logger, pins: make(map[digest.Digest]int), staged: make(map[digest.Digest]staged)},
 	}
-	if err := errors.Join(space.Empty(s.staging.dir), s.removeProbes()); err != nil {
+	if err := errors.Join(space.Empty(s.stagingDir()), s.removeProbes()); err != nil {
 		return nil, fmt.Errorf("delete unfinished layers: %w", err)
 	}
-	for _, dir := range []string{s.root, s.mounts, s.staging.dir} {
+	for _, dir := range []string{s.root, s.mounts, s.stagingDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create layer store: %w", err)
 		}
@@ -103,31 +90,31 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("use overlayfs on %q (filesystem type %s): %w; choose a directory on ext4, xfs or btrfs",
 			s.root, filesystemType(s.root), err)
 	}
-	if err := s.openRecords(ctx); err != nil {
+	if err := os.MkdirAll(s.layersDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("create layer store: %w", err)
+	}
+	s.setOptions()
+	if err := errors.Join(s.openAside(), s.removeMounts(), s.takeOver()); err != nil {
 		return nil, fmt.Errorf("open layer store %q: %w", s.root, err)
 	}
-	if err := s.noteBoot(); err != nil { // before anything is removed
-		return nil, errors.Join(err, s.snapshots.Close())
+	if err := s.load(); err != nil {
+		return nil, fmt.Errorf("open layer store %q: %w", s.root, err)
 	}
-	if err := errors.Join(durable.Sweep(s.root), s.removeMounts(), s.removeUnfinished(s.quiet(ctx)), s.removeAside()); err != nil {
-		return nil, errors.Join(err, s.snapshots.Close())
+	if err := s.Cleanup(); err != nil {
+		logger.Warn("failed to delete removed layers", "error", err)
 	}
-	s.keepRecords(ctx)
 	return s, nil
 }
 
 // fullButUsed says that trying overlayfs failed because the disk is full, and that it worked when
 // the store was created.
 func (s *Store) fullButUsed(err error) bool {
-	_, missing := os.Stat(s.recordsFile())
+	_, missing := os.Stat(s.layersDir())
 	return missing == nil && durable.Full(err)
 }
 
-// Close waits for running work, which ends with its callers, and closes the store. Roots stay.
-func (s *Store) Close() error {
-	s.stages.Wait()
-	return s.snapshots.Close()
-}
+// Close waits for running work, which ends with its callers. Roots stay.
+func (s *Store) Close() { s.stages.Wait() }
 
 // removeProbes removes the mounts and directories of probes of overlayfs that a
 // killed process left.
@@ -152,13 +139,9 @@ func (s *Store) removeProbes() error {
 }
 
 // Has reports whether the uppermost layer of a chain is unpacked, and not known to be damaged.
-func (s *Store) Has(ctx context.Context, chain digest.Digest) bool {
-	info, err := s.snapshots.Stat(s.quiet(ctx), chain.String())
-	if err != nil || info.Kind != snapshots.KindCommitted || info.Labels[damagedLabel] != "" {
-		return false
-	}
-	_, err = os.Stat(info.Labels[upperLabel])
-	return err == nil
+func (s *Store) Has(chain digest.Digest) bool {
+	f, err := s.layer(chain)
+	return err == nil && s.usable(f)
 }
 
 // filesystemType names the filesystem of a directory, as statfs numbers it.

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -31,14 +32,12 @@ func newStore(t *testing.T) (*Store, string) {
 		t.Fatal("this test mounts overlayfs: run it as root")
 	}
 	root := t.TempDir()
-	s, err := Open(t.Context(), testOptions(root))
+	s, err := Open(testOptions(root))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		s.Close()
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil || bytes.Contains(mounts, []byte(root)) {
 			t.Errorf("mounts left (%v)", err)
@@ -138,12 +137,12 @@ func gz(t *testing.T, data []byte) []byte {
 // tree lists a chain through a root that is mounted.
 func tree(t *testing.T, s *Store, chain digest.Digest) []string {
 	t.Helper()
-	mounts, err := s.Prepare(t.Context(), t.Name(), chain, nil)
+	mounts, err := s.Prepare(t.Name(), chain, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := s.Remove(t.Context(), t.Name()); err != nil {
+		if err := s.Remove(t.Name()); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -266,7 +265,7 @@ func TestBadLayersLeaveNothing(t *testing.T) {
 		if err == nil || errdefs.IsDataLoss(err) != tt.loss || !strings.Contains(err.Error(), tt.diff.String()) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if s.Has(t.Context(), l.Chain) {
+		if s.Has(l.Chain) {
 			t.Errorf("%s: it is there", tt.name)
 		}
 	}
@@ -313,14 +312,14 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 	has := func() string {
 		var out []string
 		for name, c := range map[string]digest.Digest{"b": b, "bx": bx, "by": by, "bz": bz} {
-			if s.Has(ctx, c) {
+			if s.Has(c) {
 				out = append(out, name)
 			}
 		}
 		slices.Sort(out)
 		return strings.Join(out, " ")
 	}
-	if _, err := s.Prepare(ctx, "c", by, map[string]string{"sunaba/image": "i"}); err != nil {
+	if _, err := s.Prepare("c", by, map[string]string{"sunaba/image": "i"}); err != nil {
 		t.Fatal(err)
 	}
 	unpin := s.Pin(bz)
@@ -330,9 +329,7 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 		for _, k := range keep {
 			m[k] = true
 		}
-		if _, err := s.Sweep(ctx, m); err != nil {
-			t.Fatal(err)
-		}
+		s.Sweep(m)
 	}
 	steps := []struct {
 		do   func()
@@ -342,7 +339,7 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 		{func() { sweep() }, "b by bz"},
 		{func() { unpin(); sweep() }, "b by"},
 		{func() {
-			if err := s.Remove(ctx, "c"); err != nil {
+			if err := s.Remove("c"); err != nil {
 				t.Fatal(err)
 			}
 			sweep(b)
@@ -362,25 +359,24 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 
 func TestRoots(t *testing.T) {
 	s, _ := newStore(t)
-	ctx := t.Context()
 	chain := apply(t, s, tarOf(t, text("a", "x")))
-	if _, err := s.Prepare(ctx, "c", "sha256:absent", nil); !errdefs.IsNotFound(err) {
+	if _, err := s.Prepare("c", "sha256:absent", nil); !errdefs.IsNotFound(err) {
 		t.Errorf("Prepare upon nothing: %v", err)
 	}
 	for range 2 {
-		if _, err := s.Prepare(ctx, "c", chain, map[string]string{"sunaba/image": "i"}); err != nil {
+		if _, err := s.Prepare("c", chain, map[string]string{"sunaba/image": "i"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Prepare(ctx, "c", "", nil); !errdefs.IsAlreadyExists(err) {
+	if _, err := s.Prepare("c", "", nil); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("Prepare of the key with another chain: %v", err)
 	}
-	roots, err := s.Roots(ctx)
-	if err != nil || len(roots) != 1 || roots[0].Key != "c" || roots[0].Chain != chain || roots[0].Labels["sunaba/image"] != "i" || len(roots[0].Labels) != 1 {
-		t.Errorf("Roots: %+v, %v", roots, err)
+	roots := s.Roots()
+	if len(roots) != 1 || roots[0].Key != "c" || roots[0].Chain != chain || roots[0].Labels["sunaba/image"] != "i" || len(roots[0].Labels) != 1 {
+		t.Errorf("Roots: %+v", roots)
 	}
 	for range 2 {
-		if err := s.Remove(ctx, "c"); err != nil {
+		if err := s.Remove("c"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -394,10 +390,7 @@ func TestRootUsage(t *testing.T) {
 		if _, _, err := s.RootUsage(ctx, "c"); !errdefs.IsNotFound(err) {
 			t.Fatalf("of a key without a root: %v", err)
 		}
-		if _, err := s.Prepare(ctx, "c", "", nil); err != nil {
-			t.Fatal(err)
-		}
-		info, err := s.snapshots.Stat(ctx, rootPrefix+"c")
+		mounts, err := s.Prepare("c", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -405,24 +398,37 @@ func TestRootUsage(t *testing.T) {
 			if bytes, inodes, err := s.RootUsage(ctx, "c"); err != nil || inodes != i+1 || bytes < i<<20 || bytes > i<<20+1<<16 {
 				t.Errorf("root %d with %d files: %d bytes, %d inodes, %v", size, i, bytes, inodes, err)
 			}
-			if err := os.WriteFile(filepath.Join(info.Labels[upperLabel], fmt.Sprint(i)), make([]byte, 1<<20), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(mounts[0].Source, fmt.Sprint(i)), make([]byte, 1<<20), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := s.Remove(ctx, "c"); err != nil {
+		if err := s.Remove("c"); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// What was being made, and what was being deleted, is gone after the next start; layers and roots
+// stay.
 func TestOpenRemovesWhatAKilledProcessLeft(t *testing.T) {
 	s, root := newStore(t)
-	ctx := t.Context()
 	chain := apply(t, s, tarOf(t, text("a", "x")), tarOf(t, text("b", "x")))
-	if _, err := s.snapshots.Prepare(ctx, workKey(), chain.String()); err != nil {
+	gone := apply(t, s, tarOf(t, text("c", "x")))
+	before, err := s.Prepare("c", chain, map[string]string{"sunaba/image": "i"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	mounts, err := s.snapshots.View(ctx, workKey(), chain.String())
+	if _, err := s.Prepare("gone", gone, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.retire("gone"); err != nil {
+		t.Fatal(err)
+	}
+	s.Sweep(map[digest.Digest]bool{chain: true})
+	if dirs, err := s.removed(); err != nil || len(dirs) != 2 {
+		t.Fatalf("removed: %q, %v", dirs, err)
+	}
+	mounts, err := s.mountsOf(folder{record: record{Parent: chain, View: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,36 +439,23 @@ func TestOpenRemovesWhatAKilledProcessLeft(t *testing.T) {
 	if err := mount.All(mounts, at); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.snapshots.Close(); err != nil {
+	if _, err := s.create(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(ctx, testOptions(root))
+	s, err = Open(testOptions(root))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.meta, s.snapshots = again.meta, again.snapshots
-	if left, err := os.ReadDir(filepath.Join(root, "layers", "snapshots")); err != nil || len(left) != 2 {
-		t.Errorf("%d directories, %v; want the two layers", len(left), err)
+	for dir, want := range map[string]int{"layers/snapshots": 3, "layers/staging": 0, "mounts": 0} {
+		if left, err := os.ReadDir(filepath.Join(root, dir)); err != nil || len(left) != want {
+			t.Errorf("%s: %v, %v; want %d", dir, left, err, want)
+		}
 	}
-	if !s.Has(ctx, chain) {
+	if !s.Whole(chain) || s.Lost() {
 		t.Error("a finished layer has gone")
 	}
-}
-
-// A process was killed with its first layer's directory made and nothing recorded yet.
-func TestOpenRemovesTheFirstUnrecordedLayer(t *testing.T) {
-	root := t.TempDir()
-	left := filepath.Join(root, "layers", "snapshots", "1", "fs")
-	if err := os.MkdirAll(left, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), testOptions(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if _, err := os.Stat(filepath.Dir(left)); !os.IsNotExist(err) {
-		t.Errorf("the directory is still there (%v)", err)
+	if after, err := s.Prepare("c", chain, nil); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("the root has %v, had %v, %v", after, before, err)
 	}
 }
 
@@ -479,7 +472,7 @@ func TestOpenRemovesAProbe(t *testing.T) {
 	if err := unix.Mount("overlay", left+"/merged", "overlay", 0, options); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), testOptions(root))
+	s, err := Open(testOptions(root))
 	if err != nil {
 		unix.Unmount(left+"/merged", 0)
 		t.Fatal(err)
@@ -491,7 +484,7 @@ func TestOpenRemovesAProbe(t *testing.T) {
 }
 
 func TestOpenWhereOverlayCannotBe(t *testing.T) {
-	if _, err := Open(t.Context(), testOptions(filepath.Join(t.TempDir(), "a,b"))); !errdefs.IsInvalidArgument(err) {
+	if _, err := Open(testOptions(filepath.Join(t.TempDir(), "a,b"))); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("a name with a comma: %v", err)
 	}
 	// Overlayfs refuses a directory on another overlayfs with an upper layer
@@ -509,7 +502,7 @@ func TestOpenWhereOverlayCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(dirs[3], 0)
-	_, err := Open(t.Context(), testOptions(filepath.Join(dirs[3], "images")))
+	_, err := Open(testOptions(filepath.Join(dirs[3], "images")))
 	if err == nil || !strings.Contains(err.Error(), "filesystem type overlay") || !strings.Contains(err.Error(), "ext4") {
 		t.Errorf("on overlayfs: %v", err)
 	}

@@ -138,7 +138,7 @@ func (x *extraction) device(parent int, base string, h *tar.Header) (made bool, 
 	number := int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
 	err = x.anew(parent, base, func() error { return unix.Mknodat(parent, base, kind|perm(h), number) })
 	if errors.Is(err, unix.EPERM) && h.Typeflag != tar.TypeFifo {
-		x.log.Warnf("device %q is left out: this server may not make devices", h.Name)
+		x.log.Warn("device of a layer is left out: this server may not make devices", "device", h.Name)
 		return false, nil
 	}
 	return err == nil, err
@@ -227,7 +227,7 @@ func (x *extraction) attributes(parent int, base string, h *tar.Header) error {
 		err := unix.Lsetxattr(at(parent, base), name, []byte(value), 0)
 		// Only files and directories can have attributes of users.
 		if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) && strings.HasPrefix(name, "user.") {
-			x.log.Warnf("attribute %q of %q is left out: %v", name, h.Name, err)
+			x.log.Warn("failed to set attribute of a file of a layer, it is left out", "attribute", name, "file", h.Name, "error", err)
 			continue
 		}
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
@@ -47,7 +47,7 @@ type Layer struct {
 // Extractor unpacks layers.
 type Extractor struct {
 	MaxBytes int64 // that a layer may unpack to
-	Log      *log.Entry
+	Log      *slog.Logger
 }
 
 // extraction is the unpacking of one layer into a directory.
@@ -56,7 +56,7 @@ type extraction struct {
 	lowest   bool // nothing is below for whiteouts to hide
 	maxBytes int64
 	grow     func(int64) error
-	log      *log.Entry
+	log      *slog.Logger
 
 	bytes   int64
 	entries int
