@@ -40,7 +40,7 @@ func (s *Service) Capture(ctx context.Context, ids []string, keep func(context.C
 	if err != nil {
 		return fmt.Errorf("make work folder: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, remove(work)) }()
 	var shim *client.Client
 	var recs []state.Container
 	for _, id := range ids {
