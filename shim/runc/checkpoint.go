@@ -61,7 +61,7 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	return c.criuError(ctx, err, filepath.Join(how.Work, dumpLog))
 }
 
-// criuTime is how long CRIU may go on after its runtime was killed.
+// criuTime is how long CRIU may run after its runtime was killed.
 const criuTime = time.Minute
 
 // awaitCRIU waits until the CRIU that a killed runtime has left in a working folder has ended. At
