@@ -40,7 +40,7 @@ func (s *Service) Capture(ctx context.Context, ids []string, keep func(context.C
 	if err != nil {
 		return fmt.Errorf("make work folder: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, remove(work)) }()
 	var shim *client.Client
 	var recs []state.Container
 	for _, id := range ids {
@@ -95,7 +95,11 @@ func (s *Service) captureAll(
 				err = errors.Join(err, fmt.Errorf("resume container %q: %w", rec.Name(), rerr))
 			}
 		}()
-		if err := shim.Pause(ctx, rec.ID); err != nil {
+		// Not given up in the middle, where resuming could overtake it.
+		aside, cancel := sandbox.Aside(ctx)
+		err := shim.Pause(aside, rec.ID)
+		cancel()
+		if err = errors.Join(err, ctx.Err()); err != nil {
 			return nil, fmt.Errorf("pause container %q: %w", rec.Name(), err)
 		}
 	}

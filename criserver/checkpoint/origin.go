@@ -101,7 +101,7 @@ func (o *origin) close() error {
 	if o == nil {
 		return nil
 	}
-	return os.RemoveAll(o.dir)
+	return remove(o.dir)
 }
 
 // originImage finds the image on which the checkpointed container stood, and fetches it if it is

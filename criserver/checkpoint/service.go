@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/sunaba-project/sunaba/criserver/container"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
@@ -41,4 +42,21 @@ func New(o Options) (*Service, error) {
 		return nil, fmt.Errorf("create folder of checkpoints: %w", err)
 	}
 	return &Service{o: o}, nil
+}
+
+// retryTime is the pause before a folder is removed again.
+const retryTime = 5 * time.Second
+
+// remove removes a folder that holds the memory of processes. After an error, as of a disk that is
+// read-only for a while, it is tried again until it succeeds.
+func remove(dir string) error {
+	err := os.RemoveAll(dir)
+	if err != nil {
+		go func() {
+			for os.RemoveAll(dir) != nil {
+				time.Sleep(retryTime)
+			}
+		}()
+	}
+	return err
 }

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/go-runc"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	hostprocess "github.com/sunaba-project/sunaba/host/process"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 )
@@ -44,8 +46,43 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	if !how.Exit {
 		actions = append(actions, runc.LeaveRunning)
 	}
-	err := c.ask(func() error { return c.runtime.Checkpoint(ctx, c.id, opts, actions...) })
+	work, err := os.Stat(how.Work)
+	if err != nil {
+		return err
+	}
+	c.dumping.Lock()
+	defer c.dumping.Unlock()
+	runtime := *c.runtime
+	runtime.WorkDir = how.Work
+	err = c.ask(func() error { return runtime.Checkpoint(ctx, c.id, opts, actions...) })
+	if ctx.Err() != nil {
+		awaitCRIU(work)
+	}
 	return c.criuError(ctx, err, filepath.Join(how.Work, dumpLog))
+}
+
+// criuTime is how long CRIU may run after its runtime was killed.
+const criuTime = time.Minute
+
+// awaitCRIU waits until the CRIU that a killed runtime has left in a working folder has ended. At
+// its end it leaves the container's freezer as it was at its start, so that the container can be
+// resumed only then. Killed in the middle it would break the container, so that comes last.
+func awaitCRIU(work os.FileInfo) {
+	ctx, cancel := context.WithTimeout(context.Background(), criuTime)
+	defer cancel()
+	for left := true; left; time.Sleep(20 * time.Millisecond) {
+		left = false
+		for _, pid := range hostprocess.Children(os.Getpid()) { // the shim is the subreaper
+			there := func() bool {
+				at, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
+				return err == nil && os.SameFile(at, work)
+			}
+			left = left || there()
+			if ctx.Err() != nil {
+				_ = hostprocess.Kill(ctx, pid, there)
+			}
+		}
+	}
 }
 
 // criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,7 +40,8 @@ type container struct {
 	cgroup  string
 	path    string // where names of programs are looked for; "" = not known
 	init    *process
-	foreign bool // what the runtime has under this name is somebody else's
+	foreign bool       // what the runtime has under this name is somebody else's
+	dumping sync.Mutex // held while CRIU writes the container's state
 }
 
 var _ shim.Container = (*container)(nil)
@@ -77,7 +79,10 @@ func (c *container) Pause(ctx context.Context) error {
 	return c.ask(func() error { return c.runtime.Pause(ctx, c.id) })
 }
 
+// Resume implements shim.Container. It waits for the end of a checkpoint.
 func (c *container) Resume(ctx context.Context) error {
+	c.dumping.Lock()
+	defer c.dumping.Unlock()
 	return c.ask(func() error { return c.runtime.Resume(ctx, c.id) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/tests/disk"
 	"github.com/sunaba-project/sunaba/tests/node"
 	"github.com/sunaba-project/sunaba/tests/oci"
@@ -114,7 +116,7 @@ func (f *faults) readLines(s *runtime.ContainerStatus, w writes) {
 // fault does something to the node. All kinds have their turn, also in a short run.
 func (f *faults) fault() {
 	if len(f.deck) == 0 {
-		kinds := []func(){f.fullDisk, f.readOnly, f.badRegistry, f.manyConnections, f.littleMemory}
+		kinds := []func(){f.fullDisk, f.readOnly, f.badRegistry, f.manyConnections, f.littleMemory, f.manyProcesses, f.checkpoint}
 		f.random.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 		for _, kind := range kinds {
 			f.deck = append(f.deck, kind, f.kill)
@@ -296,6 +298,42 @@ func (f *faults) littleMemory() {
 			f.t.Errorf("a container under %s that writes a file ends with %d, %s: %s", handler, s.GetExitCode(), s.GetReason(), full.text())
 		}
 		f.count["out of memory: "+reason]++
+	})
+}
+
+// most is how many processes and threads a flooded pod may have.
+const most = 300
+
+// manyProcesses has a container start processes without bound, in a pod that may have a number of
+// them, as kubelets limit it. Guests have no way to start any. Another pod runs meanwhile, and the
+// container is stopped in time.
+func (f *faults) manyProcesses() {
+	handler := f.handlers[f.random.IntN(len(f.handlers))]
+	f.visit(handler, func(p *pod) {
+		group, err := cgroup.Open(node.PodCgroup(p.id))
+		f.check(err)
+		f.check(os.WriteFile(group.File("pids", "pids.max"), []byte(strconv.Itoa(most)), 0o600))
+		c := p.start(sh(`exec awk 'BEGIN { while (1) system("sleep 1000 &") }' 2>/dev/null`))
+		if !node.Within(node.Patience, func() bool {
+			now, err := os.ReadFile(group.File("pids", "pids.current"))
+			f.check(err)
+			n, err := strconv.Atoi(strings.TrimSpace(string(now)))
+			return err == nil && n > most*9/10
+		}) {
+			f.t.Errorf("a flood of processes under %s has few: %v", handler, c.text())
+		}
+		f.visit(f.handlers[f.random.IntN(len(f.handlers))], func(p *pod) {
+			if s := p.start(sh("exit 5")).wait(); s.GetExitCode() != 5 {
+				f.t.Errorf("beside a flood of processes, a container ends with %d, %s: %s", s.GetExitCode(), s.GetReason(), s.GetMessage())
+			}
+		})
+		_, err = f.StopContainer(f.within(node.Patience), &runtime.StopContainerRequest{ContainerId: c.id, Timeout: 1})
+		f.check(err)
+		// A shim of the pod's own is within its limit, and ends where it gets no more threads.
+		if s := c.wait(); s.GetExitCode() != 137 && !(s.GetExitCode() == 255 && strings.HasSuffix(handler, "-own")) {
+			f.t.Errorf("a flood of processes under %s ends with %d, %s: %s", handler, s.GetExitCode(), s.GetReason(), s.GetMessage())
+		}
+		f.count["flood of processes"]++
 	})
 }
 

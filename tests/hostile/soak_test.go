@@ -76,6 +76,7 @@ type faults struct {
 	server   string          // image of a guest that answers connections
 	// registryFaults is how many there were.
 	registryFaults int
+	checkpoints    int // that were asked for
 }
 
 // turn has clients ask for so long, while processes die.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/tests/node"
 )
 
@@ -119,16 +120,22 @@ func TestCheckpointsAreRefused(t *testing.T) {
 
 // A checkpoint that fails, or takes too long, leaves the container running and nothing behind.
 func TestCheckpointFails(t *testing.T) {
-	// It passes its check. Asked to work by runc it fails, or waits until runc has gone.
+	// It passes its check. Asked to work by runc it fails, or waits until runc has gone, and leaves
+	// the freezer in the file named as it was, a while later: the real one does that at its end.
 	wait := filepath.Join(t.TempDir(), "wait")
-	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\n[ -e "+wait+" ] || exit 1\nwhile kill -0 $PPID 2>/dev/null; do sleep 0.1; done\n")
+	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\nfile=$(cat "+wait+" 2>/dev/null) || exit 1\nwas=$(cat $file)\n"+
+		"while kill -0 $PPID 2>/dev/null; do sleep 0.1; done\nsleep 1\necho $was >$file\necho >>"+wait+".ended\n")
 	m := start(t)
 	m.pull(world.Busybox)
 	p := m.run("runc")
 	c := p.begin(sh(counting))
 	folder := t.TempDir()
+	ends := 0 // of CRIU, after the answer
 	goesOn := func() {
 		t.Helper()
+		if !node.Within(node.Patience, func() bool { said, _ := os.ReadFile(wait + ".ended"); return len(said) >= ends }) {
+			t.Error("criu has not ended")
+		}
 		if entries, err := os.ReadDir(folder); err != nil || len(entries) != 0 {
 			t.Errorf("left in the folder: %v, %v", entries, err)
 		}
@@ -150,11 +157,17 @@ func TestCheckpointFails(t *testing.T) {
 	}
 	other.counts(0)
 	goesOn()
-	if err := os.WriteFile(wait, nil, 0o600); err != nil {
+	group, err := cgroup.Open(node.ContainerCgroup(p.id, c.id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	freezer := group.File("freezer", map[bool]string{false: "freezer.state", true: "cgroup.freeze"}[group.Unified()])
+	if err := os.WriteFile(wait, []byte(freezer), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
 	_, err = m.CheckpointContainer(t.Context(), &runtime.CheckpointContainerRequest{ContainerId: c.id, Location: filepath.Join(folder, "a.tar"), Timeout: 1})
+	ends++
 	if took := time.Since(begun); grpcstatus.Code(err) != codes.DeadlineExceeded || took < time.Second {
 		t.Errorf("a criu that waits: %v after %v", err, took)
 	}
@@ -162,6 +175,7 @@ func TestCheckpointFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err = m.CheckpointPod(ctx, &runtime.CheckpointPodRequest{PodSandboxId: p.id, OutputPath: folder, ContainerIds: []string{c.id}})
+	ends++
 	if grpcstatus.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("a pod, with a criu that waits: %v", err)
 	}
@@ -188,6 +202,7 @@ func TestCheckpointFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-dies
+	ends++
 	if err := m.StartDaemon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
