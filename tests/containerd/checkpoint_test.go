@@ -12,6 +12,7 @@ import (
 	apitypes "github.com/containerd/containerd/api/types"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/metadata"
 )
 
 // containerd checkpoints a task through the shim, and makes one from that checkpoint, which goes on
@@ -28,7 +29,9 @@ func TestCheckpoint(t *testing.T) {
 		first.create()
 		first.start("")
 		time.Sleep(time.Second)
-		saved := must(b.tasks.Checkpoint(b.ctx(), &tasks.CheckpointTaskRequest{ContainerID: first.id}))(t)
+		b.ctr("leases", "create", "--id", "kept") // of what no image names, containerd removes what no lease holds
+		leased := metadata.AppendToOutgoingContext(b.ctx(), "containerd-lease", "kept")
+		saved := must(b.tasks.Checkpoint(leased, &tasks.CheckpointTaskRequest{ContainerID: first.id}))(t)
 		i := slices.IndexFunc(saved.Descriptors, func(d *apitypes.Descriptor) bool { return strings.HasSuffix(d.MediaType, ".criu.tar") })
 		if i < 0 {
 			t.Fatalf("no state among %v", saved.Descriptors)
@@ -46,7 +49,7 @@ func TestCheckpoint(t *testing.T) {
 		never := b.task("never", nil, world.busybox, program...)
 		never.checkpoint = saved.Descriptors[i]
 		never.create()
-		first.delete() // not before: nothing else keeps containerd from removing the checkpoint
+		first.delete()
 		if pid := again.start(""); pid == 0 {
 			t.Error("no pid after the start")
 		}
@@ -57,6 +60,7 @@ func TestCheckpoint(t *testing.T) {
 		}
 		again.delete()
 		never.delete()
+		b.ctr("leases", "delete", "kept")
 	})
 }
 
