@@ -70,14 +70,14 @@ func (m *Manager) removeOrphanedVolumes() {
 
 // halfRemoved says of a container that a server died while it removed it: bundle and root
 // filesystem, of which keys are those that there are, went first. One that lacks only its root
-// filesystem was damaged, which is for its client to decide. So is one from before a reboot: a
-// power cut may have taken both, as neither is synced.
+// filesystem was damaged, which is for its client to decide. So is one from before a reboot, or where
+// damaged roots were found: neither is synced, and a power cut or a failed disk may have taken it.
 func (m *Manager) halfRemoved(rec state.Container, keys []string) bool {
 	if rec.Phase != state.Created && rec.Phase != state.Exited || slices.Contains(keys, rec.SnapshotKey) {
 		return false
 	}
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
-	if err != nil || sb.Rebooted() {
+	if err != nil || sb.Rebooted() || m.o.Images.RootFSLost() {
 		return false
 	}
 	_, err = os.Stat(filepath.Join(sb.Dir, rec.ID))

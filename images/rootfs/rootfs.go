@@ -150,6 +150,10 @@ func (r *Roots) RemoveRootFS(ctx context.Context, key string) error {
 	return r.collector.Sweep(ctx, 0) // the image went before its last container
 }
 
+// RootFSLost reports whether a root may have been lost before the store was opened, as by a file
+// system that failed before it had written the root.
+func (r *Roots) RootFSLost() bool { return r.disk.Layers.Lost() }
+
 // RootFSKeys returns the keys that have a root, sorted.
 func (r *Roots) RootFSKeys(ctx context.Context) ([]string, error) {
 	var keys []string

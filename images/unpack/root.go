@@ -155,10 +155,7 @@ func (s *roots) Remove(key string) error {
 	if err == nil && dir != "" {
 		err = space.Remove(dir)
 	}
-	if err != nil {
-		return fmt.Errorf("remove root %q: %w", key, err)
-	}
-	return nil
+	return err
 }
 
 // retire removes the record of a root and returns the directory to be deleted, "" without a root.
