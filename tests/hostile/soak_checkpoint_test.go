@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -131,16 +130,7 @@ var ckptFaults = []struct {
 // counts waits until a container counts on: then it is not paused.
 func (c *container) counts(when string) {
 	c.t.Helper()
-	place := func() int {
-		answer, err := c.ExecSync(c.t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"cat", "/tmp/count"}, Timeout: 10})
-		if err != nil {
-			return 0
-		}
-		n, _ := strconv.Atoi(strings.TrimSpace(string(answer.GetStdout())))
-		return n
-	}
-	first := 0
-	if !node.Within(node.Patience, func() bool { first = place(); return first > 0 }) || !node.Within(node.Patience, func() bool { return place() > first }) {
+	if first, counts := node.Counts(c.t.Context(), c, c.id, "/tmp/count", 0); !counts {
 		s, err := c.ContainerStatus(c.t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id})
 		c.t.Errorf("%s, a container does not count above %d: %v, %v\n%s", when, first, s.GetStatus(), err, c.logOf(c.id))
 	}

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -215,19 +214,11 @@ const counting = "echo begun; rm -f /etc/group; i=0; while true; do i=$((i+1)); 
 // counts waits until the program counts on from more than a number, and returns where it is.
 func (c *container) counts(above int) int {
 	c.t.Helper()
-	place := func() int {
-		answer, err := c.ExecSync(c.t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"cat", "/count"}, Timeout: 10})
-		if err != nil {
-			return 0
-		}
-		n, _ := strconv.Atoi(strings.TrimSpace(string(answer.GetStdout())))
-		return n
-	}
-	first := 0
-	if !node.Within(node.Patience, func() bool { first = place(); return first > above }) {
+	first, counts := node.Counts(c.t.Context(), c, c.id, "/count", above)
+	if first <= above {
 		c.t.Fatalf("it does not count above %d: %v\n%s", above, c.status(), c.DaemonLog())
 	}
-	if !node.Within(node.Patience, func() bool { return place() > first }) {
+	if !counts {
 		c.t.Fatalf("it stands still at %d", first)
 	}
 	return first
