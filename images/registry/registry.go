@@ -26,6 +26,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -107,42 +108,28 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&o.ConnectTimeout, DefaultConnectTimeout}, {&o.StallTimeout, DefaultStallTimeout}, {&o.MaxRetryAfter, DefaultMaxRetryAfter},
-		{&o.StoreTimeout, DefaultStoreTimeout},
-	} {
-		if *d.field <= 0 {
-			*d.field = d.value
-		}
-	}
-	if o.Retries == 0 {
-		o.Retries = DefaultRetries
-	}
-	if o.MaxFetches <= 0 {
-		o.MaxFetches = DefaultMaxFetches
-	}
-	if o.RangeThreshold == 0 {
-		o.RangeThreshold = DefaultRangeThreshold
-	}
-	if o.RangeSize <= 0 {
-		o.RangeSize = DefaultRangeSize
-	}
-	if o.RangeMemory <= 0 {
-		o.RangeMemory = DefaultRangeMemory
-	}
-	if o.Chunk <= 0 {
-		o.Chunk = DefaultChunk
-	}
+	orDefault(&o.ConnectTimeout, DefaultConnectTimeout)
+	orDefault(&o.StallTimeout, DefaultStallTimeout)
+	orDefault(&o.StoreTimeout, DefaultStoreTimeout)
+	orDefault(&o.MaxRetryAfter, DefaultMaxRetryAfter)
+	orDefault(&o.MaxFetches, DefaultMaxFetches)
+	orDefault(&o.RangeSize, DefaultRangeSize)
+	orDefault(&o.RangeMemory, DefaultRangeMemory)
+	orDefault(&o.Chunk, DefaultChunk)
+	o.Retries = cmp.Or(o.Retries, DefaultRetries)
+	o.RangeThreshold = cmp.Or(o.RangeThreshold, DefaultRangeThreshold)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Sleep == nil {
 		o.Sleep = sleep
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	return o
+}
+
+// orDefault sets a field that is not above zero.
+func orDefault[N int | int64 | time.Duration](field *N, value N) {
+	if *field <= 0 {
+		*field = value
+	}
 }
 
 // Client reaches registries. It is safe for concurrent use.
