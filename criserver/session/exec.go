@@ -38,6 +38,18 @@ type Output struct {
 	Code           int32
 }
 
+// CheckCommand says what is wrong with a command to execute.
+//
+// # Errors
+//
+// ErrInvalidArgument if it is empty or holds a zero byte, which no program can be given.
+func CheckCommand(cmd []string) error {
+	if len(cmd) == 0 || strings.Contains(strings.Join(cmd, ""), "\x00") {
+		return fmt.Errorf("the command is empty or holds a zero byte: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
 // ExecSync runs a command in a running container and returns its output. timeout 0 means no
 // timeout.
 //
@@ -51,8 +63,8 @@ func (m *Manager) ExecSync(ctx context.Context, id string, cmd []string, timeout
 	if err != nil {
 		return Output{}, fmt.Errorf("exec: %w", err)
 	}
-	if len(cmd) == 0 || strings.Contains(strings.Join(cmd, ""), "\x00") {
-		return Output{}, fmt.Errorf("exec in container %q: the command is empty or holds a zero byte: %w", r.Record.Name(), errdefs.ErrInvalidArgument)
+	if err := CheckCommand(cmd); err != nil {
+		return Output{}, fmt.Errorf("exec in container %q: %w", r.Record.Name(), err)
 	}
 	process, err := m.process(r, cmd)
 	if err != nil {

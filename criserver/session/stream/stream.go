@@ -19,7 +19,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -171,8 +170,8 @@ func (s *Server) Stop() {
 // ErrInvalidArgument for streams that cannot be; ErrResourceExhausted if too many clients have not
 // connected yet.
 func (s *Server) Exec(r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
-	if len(r.GetCmd()) == 0 || strings.Contains(strings.Join(r.GetCmd(), ""), "\x00") {
-		return nil, fmt.Errorf("the command is empty or holds a zero byte: %w", errdefs.ErrInvalidArgument)
+	if err := session.CheckCommand(r.GetCmd()); err != nil {
+		return nil, err
 	}
 	if err := checkStreams(r); err != nil {
 		return nil, err
