@@ -48,7 +48,7 @@ func New(o Options) (*Service, error) {
 const retryTime = 5 * time.Second
 
 // remove removes a folder that holds the memory of processes. After an error, as of a disk that is
-// read-only for a while, it is tried again until it succeeds.
+// read-only for a while, that is repeated until it succeeds.
 func remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err != nil {

@@ -17,13 +17,10 @@ import (
 // RemoveOrphans removes, after all sandboxes were recovered, containers without a sandbox or half
 // removed, and root filesystems and volumes without a container.
 func (m *Manager) RemoveOrphans(ctx context.Context) {
-	keys, err := m.o.Images.RootFSKeys(ctx)
-	if err != nil {
-		m.o.Logger.Error("failed to look for orphaned root filesystems", "error", err)
-	}
+	keys := m.o.Images.RootFSKeys()
 	known := map[string]bool{}
 	for _, rec := range m.records.List() {
-		if err == nil && m.halfRemoved(rec, keys) {
+		if m.halfRemoved(rec, keys) {
 			m.o.Logger.Warn("removing half-removed container", "container", rec.ID)
 			if err := m.Remove(ctx, rec.ID); err != nil {
 				m.o.Logger.Error("failed to remove half-removed container", "container", rec.ID, "error", err)

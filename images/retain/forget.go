@@ -67,7 +67,7 @@ func (c *Collector) dropStray(ctx context.Context) error {
 // forget removes what is kept of the modules that choose returns. While it chooses, no image, root
 // or hold can be added.
 func (c *Collector) forget(ctx context.Context, choose func(programs map[digest.Digest]bool) ([]digest.Digest, error)) error {
-	leaving, err := c.choose(ctx, choose)
+	leaving, err := c.choose(choose)
 	for d, done := range leaving {
 		err := c.modules.Departed(ctx, d.String())
 		c.modules.setKnown(d, false)
@@ -82,7 +82,7 @@ func (c *Collector) forget(ctx context.Context, choose func(programs map[digest.
 	return err
 }
 
-func (c *Collector) choose(ctx context.Context, choose func(map[digest.Digest]bool) ([]digest.Digest, error)) (map[digest.Digest]func(), error) {
+func (c *Collector) choose(choose func(map[digest.Digest]bool) ([]digest.Digest, error)) (map[digest.Digest]func(), error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	deleted, err := choose(programs(c.disk.DB.State(), c.disk.Layers.Roots()))

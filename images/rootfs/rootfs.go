@@ -155,12 +155,11 @@ func (r *Roots) RemoveRootFS(ctx context.Context, key string) error {
 func (r *Roots) RootFSLost() bool { return r.disk.Layers.Lost() }
 
 // RootFSKeys returns the keys that have a root, sorted.
-func (r *Roots) RootFSKeys(ctx context.Context) ([]string, error) {
-	var keys []string
+func (r *Roots) RootFSKeys() (keys []string) {
 	for _, root := range r.disk.Layers.Roots() {
 		keys = append(keys, root.Key)
 	}
-	return keys, nil
+	return keys
 }
 
 // RootFSUsage returns what has been written to a container's root, in bytes and files.

@@ -56,13 +56,15 @@ func (s *records) mountsOf(f folder) ([]mount.Mount, error) {
 			options = append(options, []string{"uidmap=", "gidmap="}[i]+mapping)
 		}
 	}
+	access := "rw"
+	if f.View {
+		access = "ro"
+	}
 	switch {
-	case len(lower) == 0 && f.View:
-		return []mount.Mount{{Type: "bind", Source: s.upper(f), Options: append(options, "ro", "rbind")}}, nil
 	case len(lower) == 0:
-		return []mount.Mount{{Type: "bind", Source: s.upper(f), Options: append(options, "rw", "rbind")}}, nil
+		return []mount.Mount{{Type: "bind", Source: s.upper(f), Options: append(options, access, "rbind")}}, nil
 	case len(lower) == 1 && f.View:
-		return []mount.Mount{{Type: "bind", Source: lower[0], Options: append(options, "ro", "rbind")}}, nil
+		return []mount.Mount{{Type: "bind", Source: lower[0], Options: append(options, access, "rbind")}}, nil
 	case !f.View:
 		options = append(options, "workdir="+filepath.Join(s.dir(f), "work"), "upperdir="+s.upper(f))
 	}

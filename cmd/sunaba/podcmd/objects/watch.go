@@ -51,11 +51,19 @@ func Until(ctx context.Context, c *api.Client, t Target, namespace string, is fu
 		case !errdefs.IsUnavailable(err):
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(askAgain):
+		if err := pause(ctx); err != nil {
+			return err
 		}
+	}
+}
+
+// pause waits before a server that went away is asked again, or until ctx ends.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(askAgain):
+		return nil
 	}
 }
 
@@ -76,10 +84,8 @@ func Follow(ctx context.Context, c *api.Client, r api.Resource, q api.Query, say
 			fmt.Fprintln(say, "sunaba: the server went away, waiting for it to come back")
 			f.away = true
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(askAgain):
+		if err := pause(ctx); err != nil {
+			return err
 		}
 	}
 }
