@@ -111,6 +111,9 @@ func (x *session) fetch(ctx context.Context, layers []pendingLayer, keep bool) e
 	}
 	for _, l := range layers {
 		work.Go(func() error {
+			if !keep && x.p.Disk.Layers.Committed(l.layer.Chain) {
+				return nil // by another pull, which has dropped its blob before this one pinned it
+			}
 			err := ingest(ctx, l.blob, x.Count(l.blob.Digest))
 			if err == nil && l.layer.Chain == "" {
 				x.done(l.blob)
@@ -156,10 +159,11 @@ func (x *session) unpack(ctx context.Context, layers []pendingLayer, keep bool) 
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	if !keep {
-		x.dropBlobs(ctx, layers)
-	}
-	return x.p.Disk.Layers.Commit(ctx, all)
+	return x.p.Disk.Layers.Commit(ctx, all, func() {
+		if !keep {
+			x.dropBlobs(ctx, layers)
+		}
+	})
 }
 
 // done tells that all is done with a layer or module.

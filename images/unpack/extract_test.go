@@ -315,14 +315,14 @@ func TestStagedStaysWhileItIsPinned(t *testing.T) {
 		t.Error("staged is not as it should be")
 	}
 	child := Layer{Parent: l.Chain, Chain: "sha256:" + digest.Digest(strings.Repeat("0", 64)), Diff: l.Diff}
-	if err := s.Commit(t.Context(), []Layer{l, child}); !errdefs.IsFailedPrecondition(err) || s.Has(l.Chain) {
+	if err := s.Commit(t.Context(), []Layer{l, child}, func() {}); !errdefs.IsFailedPrecondition(err) || s.Has(l.Chain) {
 		t.Errorf("Commit of what is not all there: %v", err)
 	}
 	two()
 	if n := count("staging"); n != 0 {
 		t.Errorf("%d staged left", n)
 	}
-	if err := s.Commit(t.Context(), []Layer{l}); !errdefs.IsFailedPrecondition(err) {
+	if err := s.Commit(t.Context(), []Layer{l}, func() {}); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Commit of what has gone: %v", err)
 	}
 	if n := count("snapshots"); n != 0 {

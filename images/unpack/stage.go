@@ -26,6 +26,8 @@ type staged struct {
 	dir     string   // holds "fs", the layer's files
 	implied []string // directories whose owner and mode the layers below say
 	print   fingerprint.Fingerprint
+	// committing says that a Commit makes the layer known, and that what it came in may be gone.
+	committing bool
 }
 
 func (g staged) fs() string { return filepath.Join(g.dir, "fs") }
@@ -145,15 +147,19 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 }
 
 // Commit makes layers known that have been staged, after all of them have been brought to disk.
-// Those that are known stay as they are.
+// Those that are known stay as they are. It calls drop, which may delete what the layers came in,
+// before: Committed waits from then on.
 //
 // # Errors
 //
 // ErrFailedPrecondition for a layer that is neither known nor staged;
 // ErrResourceExhausted if the disk is full.
-func (s *Store) Commit(ctx context.Context, layers []Layer) (err error) {
+func (s *Store) Commit(ctx context.Context, layers []Layer, drop func()) (err error) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
+	s.setCommitting(layers, true)
+	defer s.setCommitting(layers, false)
+	drop()
 	var todo []Layer
 	for _, l := range layers {
 		if !s.Has(l.Chain) {
@@ -182,6 +188,27 @@ func (s *Store) Commit(ctx context.Context, layers []Layer) (err error) {
 		return fmt.Errorf("commit layers: %w", space.Explain(s.root, err))
 	}
 	return nil
+}
+
+// Committed says whether a layer is unpacked, after the end of a Commit that makes it known.
+func (s *Store) Committed(chain digest.Digest) bool {
+	if g, _ := s.stagedLayer(chain); g.committing {
+		s.committing.Lock()
+		defer s.committing.Unlock()
+	}
+	return s.Has(chain)
+}
+
+// setCommitting notes of layers that are staged whether a Commit makes them known.
+func (s *staging) setCommitting(layers []Layer, committing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range layers {
+		if g, ok := s.staged[l.Chain]; ok {
+			g.committing = committing
+			s.staged[l.Chain] = g
+		}
+	}
 }
 
 // settle copies owner, mode, times and attributes of directories that a layer only implies from the

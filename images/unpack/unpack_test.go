@@ -94,7 +94,7 @@ func applyLayer(t *testing.T, s *Store, l Layer) error {
 	if err := s.Stage(t.Context(), l); err != nil {
 		return err
 	}
-	return s.Commit(t.Context(), []Layer{l})
+	return s.Commit(t.Context(), []Layer{l}, func() {})
 }
 
 // apply unpacks layers upon each other and returns the topmost chain.
@@ -115,7 +115,7 @@ func apply(t *testing.T, s *Store, tars ...[]byte) digest.Digest {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Commit(t.Context(), layers); err != nil {
+	if err := s.Commit(t.Context(), layers, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	return chain

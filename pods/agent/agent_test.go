@@ -217,6 +217,30 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+// A start that is under way when its pod is deleted, or its agent ends, comes to its end: cut off, it
+// would fail the container whatever its program did.
+func TestDeleteInStart(t *testing.T) {
+	for _, by := range []string{"order", "end of the agent"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.server.delay["StartContainer"] = 2 * time.Second
+			w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}")
+			w.start()
+			w.until("the start is under way", func() bool { return w.server.count("StartContainer app") == 1 })
+			if by == "order" {
+				if err := w.agent.Delete(t.Context(), "default", "web", "", -1); err != nil {
+					t.Fatal(err)
+				}
+				w.gone()
+			}
+			w.stop()
+			if n := w.server.count("StartContainer app"); n != 1 {
+				t.Errorf("%d starts", n)
+			}
+		})
+	}
+}
+
 // TM2: a second order to delete shortens the grace, and an order about a file is refused by the
 // set.
 func TestDeleteAgain(t *testing.T) {

@@ -287,6 +287,9 @@ func (s *server) StartContainer(ctx context.Context, r *runtime.StartContainerRe
 	if err := s.enter(ctx, "StartContainer", c.Metadata.Name); err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		s.t.Errorf("the start of container %s was cut off", c.Metadata.Name)
+	}
 	s.asked(c.uid, c.Metadata.Name, c.Metadata.Attempt)
 	s.mu.Lock()
 	defer s.mu.Unlock()

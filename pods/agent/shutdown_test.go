@@ -218,9 +218,9 @@ func TestShutdownOfWaitingPod(t *testing.T) {
 		if took, err := w.shutDown(); err != nil || took > time.Second {
 			t.Errorf("took %v, %v", took, err)
 		}
-		starts := w.server.count("StartContainer")
+		starts := w.server.count("StartContainer app")
 		w.settle(time.Hour)
-		if w.server.count("StartContainer") != starts {
+		if w.server.count("StartContainer app") != starts {
 			t.Error("its container was started")
 		}
 		w.stop()

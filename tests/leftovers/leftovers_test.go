@@ -1,6 +1,7 @@
 package leftovers
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +49,12 @@ func TestEachKindIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { sleep.Process.Kill(); sleep.Wait() }()
+	// An exec has succeeded before the kernel knows the new arguments.
+	for line := []byte(nil); len(line) == 0; {
+		if line, err = os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", sleep.Process.Pid)); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	after, err := Take(scope)
 	if err != nil {

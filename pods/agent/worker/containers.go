@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	corev1 "k8s.io/api/core/v1"
@@ -64,12 +65,29 @@ func (w *Worker) startContainer(ctx context.Context, j Job, d *Done) error {
 	if leave, err = w.recorded(ctx, j, leave); err != nil {
 		return err
 	}
-	if _, err = w.o.CRI.StartContainer(ctx, &runtime.StartContainerRequest{ContainerId: id}); err != nil {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	starting, started := whole(ctx)
+	defer started()
+	if _, err = w.o.CRI.StartContainer(starting, &runtime.StartContainerRequest{ContainerId: id}); err != nil {
 		err = &stepError{reason: runError, error: err}
 	} else {
 		w.o.Tell(j.Pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	}
-	return errors.Join(err, w.look(ctx, j.SandboxID, d, nil))
+	return errors.Join(err, w.look(starting, j.SandboxID, d, nil))
+}
+
+// cutStart is how much longer a start has once nobody waits for it. A service has 90 s for its
+// end.
+const cutStart = 5 * time.Second
+
+// whole returns a context for a start, which ends some time after ctx: a start that is cut off
+// fails the container whatever its program did.
+func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(cutStart, cancel) })
+	return longer, func() { stop(); cancel() }
 }
 
 // recorded waits until the pod's record is written, without the slot that leave gives back: a full
