@@ -26,8 +26,6 @@ type staged struct {
 	dir     string   // holds "fs", the layer's files
 	implied []string // directories whose owner and mode the layers below say
 	print   fingerprint.Fingerprint
-	// committing says that a Commit makes the layer known, and that what it came in may be gone.
-	committing bool
 }
 
 func (g staged) fs() string { return filepath.Join(g.dir, "fs") }
@@ -148,7 +146,7 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 
 // Commit makes layers known that have been staged, after all of them have been brought to disk.
 // Those that are known stay as they are. It calls drop, which may delete what the layers came in,
-// before: Committed waits from then on.
+// first: from then on Committed waits.
 //
 // # Errors
 //
@@ -157,8 +155,6 @@ func (s *Store) stage(ctx context.Context, l Layer) (err error) {
 func (s *Store) Commit(ctx context.Context, layers []Layer, drop func()) (err error) {
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	s.setCommitting(layers, true)
-	defer s.setCommitting(layers, false)
 	drop()
 	var todo []Layer
 	for _, l := range layers {
@@ -190,25 +186,14 @@ func (s *Store) Commit(ctx context.Context, layers []Layer, drop func()) (err er
 	return nil
 }
 
-// Committed says whether a layer is unpacked, after the end of a Commit that makes it known.
+// Committed says whether a layer is unpacked, after the end of the Commit that makes it known if
+// there is one.
 func (s *Store) Committed(chain digest.Digest) bool {
-	if g, _ := s.stagedLayer(chain); g.committing {
+	if _, staged := s.stagedLayer(chain); staged {
 		s.committing.Lock()
 		defer s.committing.Unlock()
 	}
 	return s.Has(chain)
-}
-
-// setCommitting notes of layers that are staged whether a Commit makes them known.
-func (s *staging) setCommitting(layers []Layer, committing bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range layers {
-		if g, ok := s.staged[l.Chain]; ok {
-			g.committing = committing
-			s.staged[l.Chain] = g
-		}
-	}
 }
 
 // settle copies owner, mode, times and attributes of directories that a layer only implies from the
