@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -217,10 +218,15 @@ func (b *wasmBench) processes(face string) []int {
 	return pids
 }
 
+// runCgroups are the cgroups of runs that have ended: those of others on this machine run on.
 func runCgroups() []string {
 	flat, _ := filepath.Glob("/sys/fs/cgroup/sunaba-run-*")
 	deep, _ := filepath.Glob("/sys/fs/cgroup/*/sunaba-run-*")
-	return append(flat, deep...)
+	return slices.DeleteFunc(append(flat, deep...), func(dir string) bool {
+		_, pid, _ := strings.Cut(filepath.Base(dir), "sunaba-run-")
+		_, err := os.Stat(filepath.Join("/proc", pid))
+		return err == nil
+	})
 }
 
 func (b *wasmBench) checkNothingLeft() {

@@ -637,10 +637,21 @@ func TestShimDeath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for range cap(m.turns) { // other sandboxes are cleaned up after
+		m.turns <- struct{}{}
+	}
 	if err := syscall.Kill(s.Shim().PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	w.phase(m, id, state.NotReady)
+	select {
+	case <-s.Cleaned():
+		t.Error("it was not its turn")
+	default:
+	}
+	for range cap(m.turns) {
+		<-m.turns
+	}
 	select {
 	case <-s.Cleaned():
 	case <-time.After(patience):

@@ -133,10 +133,10 @@ func (s *Sandbox) watch() {
 	}()
 }
 
-// lost cleans up after a shim that has died.
+// lost cleans up after a shim that has died. The sandbox is not ready from the start of that.
 func (s *Sandbox) lost(ctx context.Context) {
 	s.log.Warn("shim died")
-	s.gate.shutNow()
+	s.becomeNotReady()
 	s.manager.turns <- struct{}{} // all that had the same shim are here at once
 	defer func() { <-s.manager.turns }()
 	ctx, cancel := Aside(ctx)
@@ -145,7 +145,6 @@ func (s *Sandbox) lost(ctx context.Context) {
 	if err := s.withRecord(s.shim.release)(ctx); err != nil {
 		s.log.Error("failed to clean up after shim", "error", err)
 	}
-	s.becomeNotReady()
 }
 
 // EndContainer kills what is in a container's cgroup, without the shim, which does not answer: it
