@@ -18,10 +18,10 @@ func (s *records) Cleanup() error {
 	s.changing.Unlock()
 	errs := []error{err}
 	for _, dir := range dirs {
-		if s.isHeld(dir) {
-			_, err = s.setAside(dir, filepath.Base(dir))
-		} else {
+		if !s.isHeld(dir) {
 			err = space.Remove(dir)
+		} else if _, err = s.setAside(dir, filepath.Base(dir)); errors.Is(err, os.ErrNotExist) {
+			err = nil // another call was first
 		}
 		errs = append(errs, err)
 	}

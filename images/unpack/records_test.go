@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -414,6 +415,30 @@ const (
 	envChildStore = "SUNABA_TEST_UNPACK_STORE"
 	childKept     = "kept"
 )
+
+// Calls side by side set aside what was removed once, and none of them fails.
+func TestCleanupsAtOnce(t *testing.T) {
+	s := newLossy(t)
+	s.held = maxID
+	for i := range 200 {
+		s.check(os.Mkdir(filepath.Join(s.layersDir(), fmt.Sprint(i+1, whyRemoved)), 0o700))
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := s.Cleanup(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if left := s.names(); len(left) > 0 {
+		t.Errorf("%q are left", left)
+	}
+	if kept := s.aside("*" + whyRemoved + "*"); len(kept) != 200 {
+		t.Errorf("%d are set aside", len(kept))
+	}
+}
 
 // TestChildStore is no test: it is the process that is killed while it unpacks, removes and makes
 // roots.
