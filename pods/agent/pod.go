@@ -64,8 +64,17 @@ func (p *pod) key() manifest.Key {
 // own makes the record's Pod one that nobody else holds, before it is changed in place.
 func (p *pod) own() { p.rec.Pod = p.rec.Pod.DeepCopy() }
 
-// holds says whether the pod holds resources of the node: it is admitted and something of it may
-// run.
+// holds says whether the pod holds resources of the node: it is admitted, and something of it may
+// run or a sandbox of it is not stopped to the end. A sandbox is not ready any more while its host
+// ports are being released.
 func (p *pod) holds() bool {
-	return p.rec.Pending == nil && (p.rec.Final == nil || p.seen.Live())
+	if p.rec.Pending != nil || p.rec.Final == nil {
+		return p.rec.Pending == nil
+	}
+	for id := range p.seen.Sandboxes {
+		if _, stopped := p.rec.Live.Stopped[id]; !stopped {
+			return true
+		}
+	}
+	return p.seen.Live()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,39 @@ func TestOrderOfScheduling(t *testing.T) {
 		}
 		if got, want := strings.Join(order, " "), "node cluster higher high z u x w v low"; got != want {
 			t.Errorf("scheduled %s, want %s", got, want)
+		}
+		w.stop()
+	})
+}
+
+// AD8: a pod that ends holds its host ports until its sandbox is stopped to the end, not only until
+// it is not ready: another one that waits for them is started when they are free, and does not fail.
+func TestPortsOfEndingPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const first, second = "till", "desk"
+		object := func(name string) string {
+			return fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"+
+				"spec: {containers: [{name: %[1]s, image: 'app:1', ports: [{containerPort: 80, hostPort: 8080}]}]}\n", name)
+		}
+		w.server.delay["network"] = 300 * time.Millisecond
+		var released, asked atomic.Int64
+		w.server.fail = func(call, subject string) error {
+			switch {
+			case call == "network":
+				released.Store(time.Now().UnixNano())
+			case call == "RunPodSandbox" && subject == second:
+				asked.CompareAndSwap(0, time.Now().UnixNano())
+			}
+			return nil
+		}
+		w.wishes.set(t, object(first)+object(second))
+		w.start()
+		w.runs(first + "#0")
+		w.wishes.set(t, object(second))
+		w.runs(second + "#0")
+		if late := time.Duration(asked.Load() - released.Load()); late < 0 || late > 50*time.Millisecond {
+			t.Errorf("the sandbox of %s was asked for %s after the port was released", second, late)
 		}
 		w.stop()
 	})
