@@ -84,7 +84,7 @@ func (a *Agent) Reload(ctx context.Context, labels map[string]string) error {
 // # Errors
 //
 // ErrNotFound if there is no such pod; ErrFailedPrecondition if it stands in a file or has another
-// UID; the context's, also if a record cannot be written, as on a full disk: the order stands then.
+// UID; those of onRecord.
 func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UID, grace int64) error {
 	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
 	wanted, ordered := false, ""
@@ -113,19 +113,35 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 		}
 		err = l.ask(ctx, func() error { l.plan.sync(); return nil })
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthTime)
+	if err != nil || grace < 0 { // without one, that the object is gone is all that is to be known
+		return err
+	}
+	return l.onRecord(ctx, fmt.Sprintf("delete %s: its grace period", key), func() bool {
+		p := l.pods[ordered]
+		return p == nil || p.rec.Deletion != nil && !p.must && !p.saving
+	})
+}
+
+// onRecord waits until what was ordered is on record, which is asked of the loop: from then on it
+// outlives a kill of the agent.
+//
+// # Errors
+//
+// ErrUnavailable if the agent ends before or a record cannot be written for a while, as on a full
+// disk: the order stands then. The context's.
+func (l *loop) onRecord(ctx context.Context, what string, is func() bool) error {
+	short, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
-	for recorded := grace < 0; err == nil && !recorded; { // else that the object is gone is all that is to be known
-		err = l.ask(ctx, func() error {
-			p := l.pods[ordered]
-			recorded = p == nil || p.rec.Deletion != nil && !p.must && !p.saving
+	for {
+		recorded := false
+		err := l.ask(short, func() error { recorded = is(); return nil })
+		if err == nil && recorded {
 			return nil
-		})
-		if err != nil || !recorded && !l.pause(2*time.Millisecond) {
-			return fmt.Errorf("delete %s: its grace period is not on record yet: %w", key, cmp.Or[error](err, errdefs.ErrUnavailable))
+		}
+		if err != nil || !l.pause(2*time.Millisecond) {
+			return fmt.Errorf("%s is not on record yet (is the disk full?): %w", what, cmp.Or[error](ctx.Err(), errdefs.ErrUnavailable))
 		}
 	}
-	return err
 }
 
 // Applied waits until pods of which Desired has just heard are among Pods, so that who applied one
@@ -183,15 +199,15 @@ func (a *Agent) DeleteAll(ctx context.Context, grace int64) error {
 func (a *Agent) Withdrawn() bool { return a.l.withdrawn.Load() }
 
 // Restart orders a restart of a pod's containers, or of one of them, in the same sandbox, and does
-// not wait for it. Back-offs are over.
+// not wait for it. The order is on record when Restart returns. Back-offs are over.
 //
 // # Errors
 //
 // ErrNotFound if there is no such pod or container; ErrFailedPrecondition if it is over or being
-// stopped; the context's.
+// stopped; those of onRecord.
 func (a *Agent) Restart(ctx context.Context, namespace, name, container string) error {
-	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
-	return l.ask(ctx, func() error {
+	l, key, ordered := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}, ""
+	err := l.ask(ctx, func() error {
 		p := l.find(key)
 		if p == nil {
 			return fmt.Errorf("restart %s: there is none: %w", key, errdefs.ErrNotFound)
@@ -204,21 +220,41 @@ func (a *Agent) Restart(ctx context.Context, namespace, name, container string) 
 			return err
 		}
 		l.images.Forget(p.rec.Pod.UID)
-		p.changed, p.must = true, true
-		l.steps.step(p)
+		p.changed = true
+		ordered = l.order(p)
 		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return l.carried(ctx, fmt.Sprintf("restart %s: the order", key), ordered)
+}
+
+// order has the changed record of a pod written, and makes its next step. It answers its UID.
+func (l *loop) order(p *pod) (uid string) {
+	p.must = true
+	l.steps.step(p)
+	return p.uid()
+}
+
+// carried waits until what order was called for is on record.
+func (l *loop) carried(ctx context.Context, what, uid string) error {
+	return l.onRecord(ctx, what, func() bool {
+		p := l.pods[uid]
+		return p == nil || !p.must && !p.saving
 	})
 }
 
-// Debug adds an ephemeral container to a pod, which is started at once.
+// Debug adds an ephemeral container to a pod, which is started at once. It is on record when Debug
+// returns.
 //
 // # Errors
 //
 // ErrNotFound if there is no such pod; ErrAlreadyExists for a name that is in use;
-// ErrFailedPrecondition if the pod is over or being stopped; the context's.
+// ErrFailedPrecondition if the pod is over or being stopped; those of onRecord.
 func (a *Agent) Debug(ctx context.Context, namespace, name string, c corev1.EphemeralContainer) error {
-	l, key := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
-	return l.ask(ctx, func() error {
+	l, key, ordered := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}, ""
+	err := l.ask(ctx, func() error {
 		p := l.find(key)
 		if p == nil {
 			return fmt.Errorf("add container %q to %s: there is none: %w", c.Name, key, errdefs.ErrNotFound)
@@ -227,10 +263,13 @@ func (a *Agent) Debug(ctx context.Context, namespace, name string, c corev1.Ephe
 		if err := p.rec.AddEphemeral(c); err != nil {
 			return err
 		}
-		p.must = true
-		l.steps.step(p)
+		ordered = l.order(p)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return l.carried(ctx, fmt.Sprintf("add container %q to %s: it", c.Name, key), ordered)
 }
 
 // Metrics writes how long pods took to start and how their probes ended, in the text format of Prometheus.
