@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -93,4 +94,38 @@ func TestOrderOnFullDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TM11: what a pod is stopped with stays: when its ConfigMap is removed together with it, or changed
+// by the edit that replaces it, its volumes are not brought up to date, and no failure of that is told.
+func TestVolumesOfEndingPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.server.programs = func(string, uint32) program { return program{after: -1, deaf: true} }
+		const objects = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {level: info}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  volumes: [{name: v, configMap: {name: settings}}]
+  containers: [{name: app, image: "app:1", volumeMounts: [{name: v, mountPath: /v}]}]
+`
+		w.wishes.set(t, objects)
+		w.start()
+		w.runs("app#0")
+		w.settle(time.Second)
+		w.wishes.set(t, strings.NewReplacer("info", "debug", "/v}", "/w}").Replace(objects))
+		w.settle(time.Second)
+		w.wishes.set(t, "")
+		w.gone()
+		if n := w.files.refreshed; n != 0 {
+			t.Errorf("the volumes of a pod that is being stopped were refreshed %d times", n)
+		}
+		w.stop()
+	})
 }
