@@ -148,10 +148,18 @@ func cleaned(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		advice := ""
-		if wrong.Type.Kind() == reflect.String && wrong.Value != "object" && wrong.Value != "array" {
+		if wrong.Type.Kind() == reflect.String {
 			advice = "; write it in quotes"
 		}
-		return fields.Invalid(fmt.Sprintf("%s: a %s cannot stand here%s", fieldPath(wrong.Field), wrong.Value, advice))
+		value := "a " + wrong.Value
+		if wrong.Value == "object" || wrong.Value == "array" {
+			value, advice = "an "+wrong.Value, ""
+		}
+		path := fieldPath(wrong.Field)
+		if path == "" {
+			return fields.Invalid("is " + value + ", not an object: write apiVersion, kind and metadata")
+		}
+		return fields.Invalid(fmt.Sprintf("%s: %s cannot stand here%s", path, value, advice))
 	}
 	text := strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", " ")), " ")
 	const longest = 1000
