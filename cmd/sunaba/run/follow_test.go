@@ -19,7 +19,8 @@ func TestExitCode(t *testing.T) {
 		return &runtime.ContainerStatus{ExitCode: code, FinishedAt: at}
 	}
 	type ends map[string]*runtime.ContainerStatus
-	failed := corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded", Message: "too long"}
+	failed := corev1.PodStatus{Phase: corev1.PodFailed}
+	late := corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded", Message: "too long"}
 	for _, tt := range []struct {
 		name           string
 		ends           ends
@@ -32,8 +33,9 @@ func TestExitCode(t *testing.T) {
 		{name: "the first", ends: ends{"a": end(5, 3), "b": end(4, 2)}, status: failed, any: 4, all: 4},
 		{name: "one", ends: ends{"a": end(0, 2), "b": end(4, 3)}, status: failed, any: 4},
 		{name: "init", ends: ends{"init": end(7, 1)}, status: failed, any: 7, all: 7},
-		{name: "deadline", ends: ends{"a": end(0, 2)}, status: failed, any: 1, text: "DeadlineExceeded: too long"},
-		{name: "nothing ran", status: failed, any: 1, all: 1, none: 1, text: "DeadlineExceeded: too long"},
+		{name: "deadline", ends: ends{"a": end(0, 2)}, status: late, any: 1, text: "DeadlineExceeded: too long"},
+		{name: "killed at the deadline", ends: ends{"a": end(137, 2)}, status: late, any: 137, all: 137, text: "DeadlineExceeded: too long"},
+		{name: "nothing ran", status: late, any: 1, all: 1, none: 1, text: "DeadlineExceeded: too long"},
 		{name: "interrupted", any: 1, all: 1, none: 1, text: "interrupted"},
 		{name: "interrupted while it ran", ends: ends{"a": end(143, 2)}, any: 143, all: 143},
 		{name: "cannot start", ends: ends{"a": end(0, 2)}, why: errors.New("no image"), any: 1, all: 1, none: 1, text: `run pod "default/p": no image`},
