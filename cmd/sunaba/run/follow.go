@@ -190,9 +190,10 @@ func (e *ending) interrupt(ctx context.Context) error {
 	return e.end(ctx, 0)
 }
 
-// code is the exit code. On an error it is not 0.
+// code is the exit code, once all logs are drained. On an error it is not 0.
 func (e *ending) code(s *server, err error) (int, error) {
 	name := e.key.Namespace + "/" + e.key.Name
+	err = errors.Join(err, s.lost)
 	codes := s.codes(e.pod)
 	code := 0
 	if i := slices.IndexFunc(codes, func(c int) bool { return c != 0 }); i >= 0 {

@@ -1,12 +1,18 @@
 package run
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
 )
@@ -96,8 +102,8 @@ func TestFollowGrowing(t *testing.T) {
 func TestFollowTellsOfABrokenWriter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	appendLog(t, path, stamp+"stdout F x\n")
-	told := false
-	f := follow(steady(path), "", broken{}, broken{}, func() { told = true })
+	told, to := false, broken{errors.New("broken")}
+	f := follow(steady(path), "", to, to, func() { told = true })
 	if err := f.finish(); err == nil || err.Error() != "broken" {
 		t.Fatalf("error %v", err)
 	}
@@ -106,6 +112,37 @@ func TestFollowTellsOfABrokenWriter(t *testing.T) {
 	}
 }
 
-type broken struct{}
+// Output that could not be written is a failure of the run, whatever its containers ended with; a
+// reader that has exited is none.
+func TestLostOutput(t *testing.T) {
+	for name, writer := range map[string]struct {
+		fail error
+		code int
+		text string
+	}{
+		"full disk":  {fmt.Errorf("write /dev/stdout: %w", syscall.ENOSPC), 1, `run pod "default/p": write output of container "a": write /dev/stdout: no space left on device`},
+		"no readers": {fmt.Errorf("write /dev/stdout: %w", syscall.EPIPE), 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, err := parseObjects("f.yaml", []byte(podHead+"spec: {containers: [{name: a, image: i}]}\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "0.log")
+			appendLog(t, path, stamp+"stdout F x\n")
+			r := &runner{Options: Options{ExitCode: Any, Logger: slog.New(slog.DiscardHandler)}, objects: set}
+			s := &server{runner: r, ends: map[string]*runtime.ContainerStatus{"a": {FinishedAt: 1}}}
+			to := broken{writer.fail}
+			s.containers = []*container{{name: "a", log: follow(steady(path), "", to, to, func() {})}}
+			s.drain()
+			code, err := (&ending{runner: r, status: corev1.PodStatus{Phase: corev1.PodSucceeded}}).code(s, nil)
+			if code != writer.code || (err == nil) != (writer.text == "") || err != nil && err.Error() != writer.text {
+				t.Errorf("code %d, %v", code, err)
+			}
+		})
+	}
+}
 
-func (broken) Write([]byte) (int, error) { return 0, fmt.Errorf("broken") }
+type broken struct{ err error }
+
+func (b broken) Write([]byte) (int, error) { return 0, b.err }

@@ -39,6 +39,7 @@ type server struct {
 	containers []*container                        // that were not removed, in the order of their making
 	ends       map[string]*runtime.ContainerStatus // the last end of each, by name
 	told       sync.WaitGroup
+	lost       error     // why output of a container is not shown, nil if all is
 	away       time.Time // since when the server does not answer; zero if it does
 }
 
@@ -293,10 +294,17 @@ func (s *server) drain() {
 	}
 }
 
-// finishLog writes what a log still holds. That nobody reads it any more has ended the run.
+// finishLog writes what a log still holds. That nobody reads it any more has ended the run; output
+// that could not be written has failed it.
 func (s *server) finishLog(c *container) {
-	if err := c.log.finish(); err != nil && !errors.Is(err, syscall.EPIPE) {
-		s.Logger.Error("failed to follow log", "container", c.name, "error", err)
+	err := c.log.finish()
+	if err == nil || errors.Is(err, syscall.EPIPE) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		s.lost = fmt.Errorf("write output of container %q: %w", c.name, err)
 	}
 }
 
