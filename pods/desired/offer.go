@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -46,7 +47,7 @@ func (b *book) offer(path string, c content) (again bool) {
 	defer b.mu.Unlock()
 	f := b.file(path)
 	waits, err := b.admit(f, objects, int64(len(c.data)))
-	f.waits = waits
+	b.wait(f, waits, objects, err)
 	if err != nil {
 		b.refuseLocked(f, err)
 		return false
@@ -100,8 +101,31 @@ func (b *book) refuse(path string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f := b.file(path)
-	f.waits = nil
+	f.waits, f.present = nil, nil
 	b.refuseLocked(f, err)
+}
+
+// wait notes the objects for which a file's content waits, if err says that it does, and has files
+// read again that wait for what this one no longer has.
+func (b *book) wait(f *file, waits []manifest.Key, objects []manifest.Object, err error) {
+	var present []manifest.Key
+	if errdefs.IsAlreadyExists(err) {
+		for _, o := range objects {
+			present = append(present, o.Key)
+		}
+	}
+	same := slices.Equal(present, f.present) // else two that wait could have each other read for ever
+	f.waits, f.present = waits, present
+	if f.good == nil || present == nil || same {
+		return
+	}
+	var left []manifest.Key
+	for _, e := range f.good.entries {
+		if f.left(e.Key) {
+			left = append(left, e.Key)
+		}
+	}
+	b.free(left)
 }
 
 func (b *book) refuseLocked(f *file, err error) {
@@ -118,7 +142,7 @@ func (b *book) refuseLocked(f *file, err error) {
 
 // loaded notes that a file's good version is its present content, and whether it was before.
 func (b *book) loaded(f *file, same bool) {
-	f.status, f.message, f.since, f.full, f.waits = Loaded, "", f.good.taken, "", nil
+	f.status, f.message, f.since, f.full, f.waits, f.present = Loaded, "", f.good.taken, "", nil, nil
 	b.dirty = true
 	b.tell(f, same)
 }
@@ -137,8 +161,8 @@ func (b *book) take(f *file, v *version) {
 	b.bytes += v.size
 	for _, e := range v.entries {
 		if before := b.owners[e.Key]; before != nil && before != f {
-			// It is missing, and this is its content under another name. If it comes back it is
-			// judged anew.
+			// It is missing, and this is its content under another name, or its new content is
+			// without the object. If it comes back it is judged anew.
 			before.good.hash = ""
 			before.good.entries = slices.DeleteFunc(slices.Clone(before.good.entries), func(old Entry) bool { return old.Key == e.Key })
 		}
@@ -168,13 +192,14 @@ func (b *book) entries(objects []manifest.Object, source cycle.Source) []Entry {
 }
 
 // admit says whether the objects of a file may become its content, and if others have some of
-// them, which those are.
+// them, which those are. The error is of class ErrAlreadyExists if that is all that is in the way.
 func (b *book) admit(f *file, objects []manifest.Object, size int64) (waits []manifest.Key, err error) {
+	var stands error
 	for _, o := range objects {
 		if where := b.elsewhere(f, o.Key); where != "" {
 			waits = append(waits, o.Key)
-			if err == nil {
-				err = fmt.Errorf("%s: %s: %w", o.Key, where, errdefs.ErrAlreadyExists)
+			if stands == nil {
+				stands = fmt.Errorf("%s: %s: %w", o.Key, where, errdefs.ErrAlreadyExists)
 			}
 			continue
 		}
@@ -182,7 +207,7 @@ func (b *book) admit(f *file, objects []manifest.Object, size int64) (waits []ma
 			err = edit(old.Object, o)
 		}
 	}
-	if err != nil {
+	if err = cmp.Or(err, stands); err != nil {
 		return waits, err
 	}
 	all := b.bytes + size
@@ -195,14 +220,15 @@ func (b *book) admit(f *file, objects []manifest.Object, size int64) (waits []ma
 	return nil, nil
 }
 
-// elsewhere says where an object stands, if that is not the file, and not one that is missing.
+// elsewhere says where an object stands, if that is not the file, and not one that is missing or
+// whose new content is without it.
 func (b *book) elsewhere(f *file, key manifest.Key) string {
 	if _, ok := b.applied[key]; ok {
 		return "was applied already: delete it there first"
 	}
 	other := b.owners[key]
 	switch {
-	case other == nil, other == f, other.missing:
+	case other == nil, other == f, other.missing, other.left(key):
 		return ""
 	case filepath.Dir(other.path) == filepath.Dir(f.path):
 		return "stands in " + filepath.Base(other.path) + " already"
