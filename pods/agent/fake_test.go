@@ -198,7 +198,7 @@ func (s *server) StopPodSandbox(ctx context.Context, r *runtime.StopPodSandboxRe
 		have.State = runtime.PodSandboxState_SANDBOX_NOTREADY
 		s.tell(r.PodSandboxId, r.PodSandboxId, runtime.ContainerEventType_CONTAINER_STOPPED_EVENT)
 		s.mu.Unlock()
-		err := s.enter(ctx, "network", "") // it is taken down when the sandbox is not ready any more
+		err := s.enter(ctx, "network", "") // it is taken down after the sandbox is not ready
 		s.mu.Lock()
 		if err != nil {
 			return nil, err

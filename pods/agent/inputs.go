@@ -89,7 +89,7 @@ func (l *refresher) restartUsers(p *pod, uses map[string][]string) {
 }
 
 // refreshVolumes brings the content of a pod's volumes up to date, in a worker. A pod that is being
-// stopped keeps what it has, as with a kubelet: an object that is removed with its pod is not missed.
+// stopped keeps what it has, as with a kubelet: its ConfigMap may be removed with it.
 func (l *refresher) refreshVolumes(p *pod) {
 	if !p.volumes || p.rec.Done || p.rec.Deletion != nil || p.rec.Ended != nil {
 		return

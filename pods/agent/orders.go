@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -116,25 +117,24 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 	if err != nil || grace < 0 { // without one, that the object is gone is all that is to be known
 		return err
 	}
-	return l.onRecord(ctx, fmt.Sprintf("delete %s: its grace period", key), func() bool {
-		p := l.pods[ordered]
-		return p == nil || p.rec.Deletion != nil && !p.must && !p.saving
-	})
+	return l.onRecord(ctx, fmt.Sprintf("delete %s: its grace period", key), ordered, true)
 }
 
-// onRecord waits until what was ordered is on record, which is asked of the loop: from then on it
-// outlives a kill of the agent.
+// onRecord waits until a pod's deletion or change is on record: it outlives a kill of the agent then.
 //
 // # Errors
 //
 // ErrUnavailable if the agent ends before or a record cannot be written for a while, as on a full
 // disk: the order stands then. The context's.
-func (l *loop) onRecord(ctx context.Context, what string, is func() bool) error {
+func (l *loop) onRecord(ctx context.Context, what, uid string, deletion bool) error {
 	short, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
-	for {
-		recorded := false
-		err := l.ask(short, func() error { recorded = is(); return nil })
+	for recorded := false; ; {
+		err := l.ask(short, func() error {
+			p := l.pods[uid]
+			recorded = p == nil || !p.must && !p.saving && (p.rec.Deletion != nil || !deletion)
+			return nil
+		})
 		if err == nil && recorded {
 			return nil
 		}
@@ -153,17 +153,13 @@ func (a *Agent) Applied(ctx context.Context, pods []manifest.Key) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTime)
 	defer cancel()
-	applied := map[manifest.Key]bool{}
-	for _, key := range pods {
-		applied[key] = true
-	}
 	l := a.l
 	err := l.ask(ctx, func() error { l.plan.sync(); return nil })
 	for hidden := true; err == nil && hidden; {
 		err = l.ask(ctx, func() error {
 			hidden = false
 			for _, p := range l.pods {
-				hidden = hidden || applied[p.key()] && !l.views.Has(p.rec.Pod.UID)
+				hidden = hidden || slices.Contains(pods, p.key()) && !l.views.Has(p.rec.Pod.UID)
 			}
 			return nil
 		})
@@ -206,12 +202,8 @@ func (a *Agent) Withdrawn() bool { return a.l.withdrawn.Load() }
 // ErrNotFound if there is no such pod or container; ErrFailedPrecondition if it is over or being
 // stopped; those of onRecord.
 func (a *Agent) Restart(ctx context.Context, namespace, name, container string) error {
-	l, key, ordered := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}, ""
-	err := l.ask(ctx, func() error {
-		p := l.find(key)
-		if p == nil {
-			return fmt.Errorf("restart %s: there is none: %w", key, errdefs.ErrNotFound)
-		}
+	key := manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
+	return a.l.order(ctx, key, "restart "+key.String(), func(p *pod) error {
 		var names []string
 		if container != "" {
 			names = []string{container}
@@ -219,57 +211,45 @@ func (a *Agent) Restart(ctx context.Context, namespace, name, container string) 
 		if err := p.rec.Restart(names, cycle.Reason{Reason: "Restart", Message: "Container will be restarted by request"}); err != nil {
 			return err
 		}
-		l.images.Forget(p.rec.Pod.UID)
+		a.l.images.Forget(p.rec.Pod.UID)
 		p.changed = true
-		ordered = l.order(p)
+		return nil
+	})
+}
+
+// order changes a pod, has its next step made, and waits until the change is on record.
+func (l *loop) order(ctx context.Context, key manifest.Key, what string, change func(*pod) error) error {
+	uid := ""
+	err := l.ask(ctx, func() error {
+		p := l.find(key)
+		if p == nil {
+			return fmt.Errorf("%s: there is none: %w", what, errdefs.ErrNotFound)
+		}
+		if err := change(p); err != nil {
+			return err
+		}
+		uid, p.must = p.uid(), true
+		l.steps.step(p)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return l.carried(ctx, fmt.Sprintf("restart %s: the order", key), ordered)
+	return l.onRecord(ctx, what+": the order", uid, false)
 }
 
-// order has the changed record of a pod written, and makes its next step. It answers its UID.
-func (l *loop) order(p *pod) (uid string) {
-	p.must = true
-	l.steps.step(p)
-	return p.uid()
-}
-
-// carried waits until what order was called for is on record.
-func (l *loop) carried(ctx context.Context, what, uid string) error {
-	return l.onRecord(ctx, what, func() bool {
-		p := l.pods[uid]
-		return p == nil || !p.must && !p.saving
-	})
-}
-
-// Debug adds an ephemeral container to a pod, which is started at once. It is on record when Debug
-// returns.
+// Debug adds an ephemeral container to a pod and starts it. It is on record when Debug returns.
 //
 // # Errors
 //
 // ErrNotFound if there is no such pod; ErrAlreadyExists for a name that is in use;
 // ErrFailedPrecondition if the pod is over or being stopped; those of onRecord.
 func (a *Agent) Debug(ctx context.Context, namespace, name string, c corev1.EphemeralContainer) error {
-	l, key, ordered := a.l, manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}, ""
-	err := l.ask(ctx, func() error {
-		p := l.find(key)
-		if p == nil {
-			return fmt.Errorf("add container %q to %s: there is none: %w", c.Name, key, errdefs.ErrNotFound)
-		}
+	key := manifest.Key{Kind: manifest.KindPod, Namespace: namespace, Name: name}
+	return a.l.order(ctx, key, fmt.Sprintf("add container %q to %s", c.Name, key), func(p *pod) error {
 		p.own()
-		if err := p.rec.AddEphemeral(c); err != nil {
-			return err
-		}
-		ordered = l.order(p)
-		return nil
+		return p.rec.AddEphemeral(c)
 	})
-	if err != nil {
-		return err
-	}
-	return l.carried(ctx, fmt.Sprintf("add container %q to %s: it", c.Name, key), ordered)
 }
 
 // Metrics writes how long pods took to start and how their probes ended, in the text format of Prometheus.

@@ -30,8 +30,8 @@ var orders = []struct {
 	}, []string{"app#0", "look#0"}},
 }
 
-// E.2: an order that was answered is carried out, also if the agent is killed right after the answer:
-// it is on record then.
+// E.2: an order that was answered is carried out, also if the agent is killed right after that: it
+// is on record then.
 func TestOrderKilled(t *testing.T) {
 	for _, order := range orders {
 		for _, before := range []bool{true, false} {
@@ -96,8 +96,8 @@ func TestOrderOnFullDisk(t *testing.T) {
 	}
 }
 
-// TM11: what a pod is stopped with stays: when its ConfigMap is removed together with it, or changed
-// by the edit that replaces it, its volumes are not brought up to date, and no failure of that is told.
+// TM11: the volumes of a pod that is being stopped are not brought up to date when its ConfigMap is
+// removed together with it, or changed by the edit that replaces it. No failure of that is told.
 func TestVolumesOfEndingPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

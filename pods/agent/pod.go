@@ -65,16 +65,11 @@ func (p *pod) key() manifest.Key {
 func (p *pod) own() { p.rec.Pod = p.rec.Pod.DeepCopy() }
 
 // holds says whether the pod holds resources of the node: it is admitted, and something of it may
-// run or a sandbox of it is not stopped to the end. A sandbox is not ready any more while its host
-// ports are being released.
+// run, or a sandbox of it, ready or not, is not stopped to the end and may have host ports still.
 func (p *pod) holds() bool {
-	if p.rec.Pending != nil || p.rec.Final == nil {
-		return p.rec.Pending == nil
-	}
+	ends := p.seen.Live()
 	for id := range p.seen.Sandboxes {
-		if _, stopped := p.rec.Live.Stopped[id]; !stopped {
-			return true
-		}
+		ends = ends || p.rec.Live.Stopped[id].IsZero()
 	}
-	return p.seen.Live()
+	return p.rec.Pending == nil && (p.rec.Final == nil || ends)
 }

@@ -75,7 +75,7 @@ func TestOrderOfScheduling(t *testing.T) {
 }
 
 // AD8: a pod that ends holds its host ports until its sandbox is stopped to the end, not only until
-// it is not ready: another one that waits for them is started when they are free, and does not fail.
+// it is not ready. Another one that waits for them is started when they are free; it does not fail.
 func TestPortsOfEndingPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

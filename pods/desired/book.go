@@ -60,12 +60,12 @@ type file struct {
 	// full is the hash of the content that is refused because the disk is full, and was told to be.
 	full string
 	// waits are objects that stand elsewhere, for which it is refused. If there is no other cause,
-	// present are all objects of the content that waits: what the good version has beside them may be
-	// taken by other files.
+	// present are all objects of the content that waits: other files may take what the good version
+	// has beside them.
 	waits, present []manifest.Key
 }
 
-// left says whether a file has an object in its good version only, and not in the content that waits.
+// left says whether a file has an object in its good version, but not in the content that waits.
 func (f *file) left(key manifest.Key) bool {
 	return f.present != nil && !slices.Contains(f.present, key)
 }

@@ -2,8 +2,8 @@ package desired
 
 import "testing"
 
-// B.2: objects change places between files, one file after the other. A file whose new content waits
-// for another's object does not keep what it no longer has from a third one, nor from the other.
+// B.2: objects change places between files, one file after the other. A file whose new content
+// waits for an object of another one does not keep what it no longer has.
 func TestObjectsThatChangePlaces(t *testing.T) {
 	n := newNode(t)
 	n.put("a.yaml", pod("a", "i:1"))

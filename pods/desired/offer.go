@@ -114,7 +114,7 @@ func (b *book) wait(f *file, waits []manifest.Key, objects []manifest.Object, er
 			present = append(present, o.Key)
 		}
 	}
-	same := slices.Equal(present, f.present) // else two that wait could have each other read for ever
+	same := slices.Equal(present, f.present) // or two that wait have each other read for ever
 	f.waits, f.present = waits, present
 	if f.good == nil || present == nil || same {
 		return

@@ -208,7 +208,7 @@ func (e *ending) code(s *server, err error) (int, error) {
 		return 1, fmt.Errorf("run pod %q: interrupted: %w", name, context.Canceled)
 	case e.ExitCode == None, e.ExitCode == All && slices.Contains(codes, 0):
 		return 0, nil
-	case e.status.Phase == corev1.PodFailed && (code == 0 || e.status.Reason != ""): // the pod's failure, not that of the run
+	case e.status.Phase == corev1.PodFailed && (code == 0 || e.status.Reason != ""): // not the run has
 		code = max(code, 1)
 		return code, usage.Failure{Code: code, Err: fmt.Errorf("run pod %q: %s: %s", name, e.status.Reason, e.status.Message)}
 	}
