@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -160,11 +161,19 @@ func (a *attached) start(id, name string, over *streamsEnd, startErr error) {
 		case errdefs.IsUnknown(err) && !shimDied(err): // the container has closed its outputs, and may still run
 			a.say("container %s: %v", name, err)
 			err = nil
+		case unwritten(err):
+			err = fmt.Errorf("write output of container %q: %w", name, err)
 		case err != nil:
 			err = fmt.Errorf("the connection with container %q is lost: %w", name, err)
 		}
 		a.end(over, err)
 	}()
+}
+
+// unwritten says whether streams have ended because a file, not a connection, could not be written.
+func unwritten(err error) bool {
+	var file *fs.PathError
+	return errors.As(err, &file) && file.Op == "write"
 }
 
 // shimDied says whether streams have ended because the container has another shim.
