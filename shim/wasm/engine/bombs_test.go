@@ -58,10 +58,16 @@ var (
 	// nearly4GiB begins with 65535 pages of memory, and writes to the end of it.
 	nearly4GiB = handmade([]byte{0x41, 0xfc, 0xff, 0x7b, 0x41, 7, 0x36, 2, 0}, // i32.const -65540, i32.const 7, i32.store
 		section(5, 1, 0, 0xff, 0xff, 0x03))
-	// all4GiB begins with one page more, and writes to its beginning. The engine takes every access
-	// for one that is out of bounds.
-	all4GiB = handmade([]byte{0x41, 0, 0x41, 7, 0x36, 2, 0}, // i32.const 0, i32.const 7, i32.store
-		section(5, 1, 0, 0x80, 0x80, 0x04))
+	// all4GiB begins with one page more.
+	all4GiB = handmade(nil, section(5, 1, 0, 0x80, 0x80, 0x04))
+	// toAll4GiB begins with a page less than nearly4GiB, grows to that, writes to it, and traps if
+	// it may grow to 4 GiB or can no longer write.
+	toAll4GiB = handmade([]byte{
+		0x41, 1, 0x40, 0, 0x1a, // i32.const 1, memory.grow, drop
+		0x41, 0, 0x41, 7, 0x36, 2, 0, // i32.const 0, i32.const 7, i32.store
+		0x41, 1, 0x40, 0, 0x41, 0x7f, 0x47, 0x04, 0x40, 0, 0x0b, // i32.const 1, memory.grow, i32.const -1, i32.ne, if, unreachable, end
+		0x41, 0, 0x41, 7, 0x36, 2, 0,
+	}, section(5, 1, 0, 0xfe, 0xff, 0x03))
 	// memoryBomb grows its memory by a MiB and writes to it until it may not.
 	memoryBomb = handmade(growth, section(5, 1, 0, 1))
 	// memoryTrap does so too, and does not go on without more.
@@ -135,10 +141,18 @@ func TestModuleWithAllTheMemoryThatThereCanBe(t *testing.T) {
 	if exit := ended(t, c.Init()); exit.Code != 0 {
 		t.Errorf("without a limit: exit %+v, stderr %.200q", exit, b.stderr.all())
 	}
-	b = withModule(t, all4GiB, 0)
-	if exit := b.runToEnd(); exit.Code != 134 || !strings.Contains(exit.Message, "out of bounds") {
-		t.Errorf("all: exit %+v, stderr %.200q", exit, b.stderr.all())
+	b = withModule(t, toAll4GiB, 0)
+	if exit := b.runToEnd(); exit.Code != 0 {
+		t.Errorf("growing: exit %+v, stderr %.200q", exit, b.stderr.all())
 	}
+	b = withModule(t, all4GiB, 0)
+	b.pipes(false)
+	_, err = b.engine.Create(context.Background(), b.bundle, b.io, shim.Options{})
+	b.release()
+	if !errors.Is(err, errdefs.ErrFailedPrecondition) || !strings.Contains(err.Error(), "4294967296 bytes of memory, a guest can have 4294901760") {
+		t.Errorf("all: %v", err)
+	}
+	b.checkGone(0)
 }
 
 // TestBurnerIsThrottled has a guest that computes all the time, with a tenth of a CPU.

@@ -57,7 +57,7 @@ func (m *Memory) initial(size uint64) []byte {
 	}
 	if !m.extend(size) {
 		p.refund(size)
-		m.refuse(&StartError{Err: fmt.Errorf("the module starts with %d bytes of memory, more than there are", size)})
+		m.refuse(&StartError{Err: fmt.Errorf("the module starts with %d bytes of memory, a guest can have %d", size, len(m.part))})
 	}
 	if p.image.File != nil && !m.laid {
 		if err := m.lay(size); err != nil {

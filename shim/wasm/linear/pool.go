@@ -21,8 +21,9 @@ import (
 
 const (
 	wasmPage = 64 << 10
-	// maxLinear is the largest linear memory: 65536 pages, or what a 32-bit host can lay out.
-	maxLinear = uint64(1) << 32
+	// maxLinear is the largest linear memory: one page less than 4 GiB, since the code that wazero
+	// makes knows the size by its low 32 bits. max32 is what a 32-bit host can lay out.
+	maxLinear = uint64(1)<<32 - wasmPage
 	max32     = uint64(1) << 30
 	// hugeFrom is the size from which huge pages pay: below, they only make idle guests heavy.
 	hugeFrom = 64 << 20
