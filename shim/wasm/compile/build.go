@@ -18,6 +18,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 	"github.com/sunaba-project/sunaba/shim/wasm/wazeroversion"
@@ -92,7 +93,14 @@ func (b *builder) plain() error {
 		sections = append(slices.Clip(sections), *b.names)
 	}
 	b.module = format.Join(sections)
-	return compileModule(b.dir, b.module, wazero.NewRuntimeConfig())
+	err := compileModule(b.dir, b.module, wazero.NewRuntimeConfig())
+	if err == nil {
+		return nil
+	}
+	if part := merge.Unsupported(b.module); part != "" {
+		return fmt.Errorf("%w: it uses %s, which is not accepted here", errRefused, part)
+	}
+	return err
 }
 
 // light takes the steps. It leaves b.module nil if none can be taken: then plain finds out what is
@@ -310,8 +318,12 @@ func compileModule(dir string, module []byte, config wazero.RuntimeConfig) error
 	if err != nil {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
-	for _, f := range compiled.ExportedFunctions() {
-		if slices.ContainsFunc(f.ExportNames(), isEntry) {
+	exports := compiled.ExportedFunctions()
+	if f := exports["_start"]; f != nil && len(f.ParamTypes()) > 0 {
+		return fmt.Errorf("%w: its function _start has parameters, so it is no command", errRefused)
+	}
+	for name := range exports {
+		if isEntry(name) {
 			return nil
 		}
 	}

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -151,6 +152,15 @@ func TestEnsureMakesDamagedEntryAgain(t *testing.T) {
 	}
 }
 
+// commandOf is a module whose function _start has this body and is of this type.
+func commandOf(body string, of ...byte) []byte {
+	code := append(append([]byte{1, byte(len(body) + 2), 0}, body...), 0x0b)
+	return bytes.Join([][]byte{
+		[]byte("\x00asm\x01\x00\x00\x00"), encode(1, append([]byte{1}, of...)...), encode(3, 1, 0),
+		encode(7, []byte("\x01\x06_start\x00\x00")...), encode(10, code...),
+	}, nil)
+}
+
 func TestEnsureRefuses(t *testing.T) {
 	noStart := append([]byte("\x00asm\x01\x00\x00\x00"), encode(1, 1, 0x60, 0, 0)...)
 	broken := append([]byte("\x00asm\x01\x00\x00\x00"), encode(3, 1, 7)...)
@@ -166,6 +176,10 @@ func TestEnsureRefuses(t *testing.T) {
 		{"cut", "not valid", []byte("\x00asm\x01\x00\x00\x00\x01\x70"), ""},
 		{"invalid", "not valid", broken, ""},
 		{"no command", "_start", noStart, ""},
+		{"start with parameters", "its function _start has parameters", commandOf("", 0x60, 1, 0x7f, 0), ""},
+		{"structures", "it uses garbage collection", append([]byte("\x00asm\x01\x00\x00\x00"), encode(1, 1, 0x5f, 0)...), ""},
+		{"relaxed SIMD", "it uses relaxed SIMD", commandOf("\xfd\x80\x02", 0x60, 0, 0), ""},
+		{"wide arithmetic", "it uses wide arithmetic", commandOf("\xfc\x13", 0x60, 0, 0), ""},
 		{"other digest", "digest", module("c"), sha256Prefix + strings.Repeat("0", 64)},
 		{"no digest", "sha256", module("c"), "sha256:../../x"},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/component/merge"
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm"
 )
@@ -121,6 +122,9 @@ func Module(file []byte) Report {
 	if err != nil {
 		r.refuse("the module is not valid: %v", err)
 		return r
+	}
+	if part := merge.Unsupported(file); part != "" {
+		r.refuse("it uses %s, which is not accepted here", part)
 	}
 	r.obstacles = compile.FindObstacles(sections)
 	r.measure(sections)

@@ -24,12 +24,9 @@ const start = "_start"
 
 // read adds imports, exports, memories and tables, and what is wrong with them.
 func (r *Report) read(sections []format.Section) {
-	if !bytes.Equal(format.Find(sections, format.SectionTag), nil) {
-		r.refuse("it uses exception handling, which is not accepted here")
-	}
 	types, ok := format.Types(sections)
-	if !ok {
-		r.refuse("it has types that are not functions' (garbage collection), which are not accepted here")
+	if !ok && !r.unfit {
+		r.refuse("the module is not valid: its types cannot be read")
 	}
 	imports, ok := format.Imports(sections)
 	if !ok && !r.unfit {
@@ -43,7 +40,6 @@ func (r *Report) read(sections []format.Section) {
 	for _, m := range memories {
 		r.addMemory(m, false)
 	}
-	r.checkMemories()
 	tables, _ := format.Tables(sections) // one with an initial size of its own is not understood
 	for _, t := range tables {
 		r.addTable(t.Element, t.Limits, false)
@@ -78,8 +74,6 @@ func (r *Report) addImports(imports []format.Import) {
 		case format.KindTable:
 			one.Type = valueText(i.Element)
 			r.addTable(i.Element, i.Limits, true)
-		case format.KindTag:
-			r.refuse("it uses exception handling, which is not accepted here")
 		}
 		if i.Kind != format.KindFunction && i.Kind != format.KindTag {
 			r.Refused = append(r.Refused, i.NoFunction())
@@ -145,21 +139,6 @@ func most(l format.Limits) *uint64 {
 	return &l.Max
 }
 
-// checkMemories refuses what the engine cannot do with memories.
-func (r *Report) checkMemories() {
-	if len(r.Memories) > 1 {
-		r.refuse("it has %d memories, and one is accepted", len(r.Memories))
-	}
-	for _, m := range r.Memories {
-		if m.Shared {
-			r.refuse("its memory is shared (threads), which is not accepted here")
-		}
-		if m.Wide {
-			r.refuse("its memory has 64-bit addresses, which are not accepted here")
-		}
-	}
-}
-
 // addExports adds what the module exports. One that does not export _start is no command.
 func (r *Report) addExports(exports []format.Export, imports []format.Import, functions []uint32, types []format.FuncType) {
 	var all []format.FuncType // of every function, the imported ones first
@@ -174,18 +153,20 @@ func (r *Report) addExports(exports []format.Export, imports []format.Import, fu
 		}
 		all = append(all, types[n])
 	}
-	names := map[string]bool{}
+	names := map[string]string{} // with their types
 	for _, e := range exports {
 		one := Export{Name: e.Name, Kind: format.KindName(e.Kind)}
 		if e.Kind == format.KindFunction && uint64(e.Index) < uint64(len(all)) {
 			one.Type = typeText(all[e.Index])
-			names[e.Name] = true
+			names[e.Name] = one.Type
 		}
 		r.Exports = append(r.Exports, one)
 	}
 	switch {
-	case names[start] || r.unfit:
-	case names["_initialize"]:
+	case strings.HasPrefix(names[start], "()") || r.unfit:
+	case names[start] != "":
+		r.refuse("its function %s has parameters, so it is not a command", start)
+	case names["_initialize"] != "":
 		r.refuse("it exports no function %s but _initialize: it is a library (a reactor), and commands are accepted", start)
 	default:
 		r.refuse("it exports no function %s, so it is not a command", start)

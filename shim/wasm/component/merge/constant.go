@@ -86,7 +86,7 @@ func (m *merger) constant(mod *module, r *reader, want byte) constant {
 		case op >= opI64Add && op <= opI64Mul:
 			stack = compute(r, stack, typeI64, op-opI64Add)
 		default:
-			r.refuse(unsupported("opcode 0x%02x in an initial value", op))
+			r.refuse(part(fmt.Sprintf("opcode 0x%02x in an initial value", op)))
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (w *rewriter) bulk() {
 		w.indexOf(w.mod.tables, "table")
 	default:
 		if op >= 18 && op <= 22 {
-			w.fail(unsupported("wide arithmetic"))
+			w.fail(errWide)
 		}
 		w.fail(invalid("unknown opcode 0xfc %d", op))
 	}

@@ -172,7 +172,7 @@ func (m *merger) define(mod *module) error {
 		return errMemories
 	}
 	if len(m.memories) > 1 {
-		return unsupported("several memories (instances %q and %q define one each)", m.memories[0].owner, mod.name)
+		return part(fmt.Sprintf("several memories (instances %q and %q define one each)", m.memories[0].owner, mod.name))
 	}
 	mod.declared = make([]bool, len(mod.functions))
 	if err := m.readGlobals(mod); err != nil {

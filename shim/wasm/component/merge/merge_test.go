@@ -20,6 +20,37 @@ func moduleOf(parts ...string) []byte {
 	return format.Join(all)
 }
 
+func TestUnsupported(t *testing.T) {
+	body := func(code string) []byte {
+		return moduleOf("\x01\x01\x60\x00\x00", "\x02\x01\x01e\x01m\x00\x00", "\x03\x01\x00", "\x0a\x01"+string(rune(len(code)+2))+"\x00"+code+"\x0b")
+	}
+	for name, c := range map[string]struct {
+		module []byte
+		want   string
+	}{
+		"plain":           {body("\x01"), ""},
+		"no module":       {[]byte("\x00as"), ""},
+		"unknown opcode":  {body("\x27"), ""},
+		"imported memory": {moduleOf("\x02\x01\x01e\x01m\x02\x00\x01"), ""},
+		"shared":          {moduleOf("\x05\x01\x03\x01\x01"), "threads"},
+		"atomics":         {body("\xfe\x03\x00"), "threads"},
+		"memory64":        {moduleOf("\x05\x01\x04\x01"), "64-bit addresses"},
+		"two memories":    {moduleOf("\x05\x02\x00\x01\x00\x01"), "several memories"},
+		"tags":            {moduleOf("\x0d\x00"), "exception handling"},
+		"imported tag":    {moduleOf("\x01\x01\x60\x00\x00", "\x02\x01\x01e\x01m\x04\x00\x00"), "exception handling"},
+		"throw":           {body("\x08\x00"), "exception handling"},
+		"structures":      {moduleOf("\x01\x01\x5f\x00"), "garbage collection"},
+		"call_ref":        {body("\x14\x00"), "typed function references"},
+		"relaxed":         {body("\xfd\x80\x02"), "relaxed SIMD"},
+		"wide":            {body("\xfc\x13"), "wide arithmetic"},
+		"table":           {moduleOf("\x04\x01\x40\x00\x70\x00\x01\xd0\x70\x0b"), "initial value"},
+	} {
+		if got := Unsupported(c.module); got == "" != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q in it", name, got, c.want)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	memory := moduleOf("\x05\x01\x00\x01", "\x07\x01\x01m\x02\x00")
 	imports := func(kind string) []byte { return moduleOf("\x02\x01\x01e\x01m" + kind) }

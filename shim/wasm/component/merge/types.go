@@ -101,7 +101,7 @@ func (r *reader) table() table {
 	t := table{element: r.Octet()}
 	switch {
 	case t.element == 0x40:
-		r.refuse(unsupported("a table with an initial value"))
+		r.refuse(errTables)
 	case !r.Bad:
 		r.refuse(checkReferenceType(t.element))
 	}
