@@ -23,36 +23,22 @@ func getClock(param uint64) (wasi.Clock, error) {
 	return clocks[uint32(param)], nil
 }
 
-func clockTimeGet(h *Host, mem api.Memory, p []uint64) error {
-	out, err := Record(mem, p[2], 8)
-	if err != nil {
-		return err
+// askClock is a function that asks a clock for a number. result is the parameter with its address.
+func askClock(result int, ask func(*wasi.System, wasi.Clock) (uint64, error)) func(*Host, api.Memory, []uint64) error {
+	return func(h *Host, mem api.Memory, p []uint64) error {
+		clock, err := getClock(p[0])
+		if err != nil {
+			return err
+		}
+		out, err := Record(mem, p[result], 8)
+		if err != nil {
+			return err
+		}
+		number, err := ask(h.system, clock)
+		if err != nil {
+			return err
+		}
+		put64(out, number)
+		return nil
 	}
-	clock, err := getClock(p[0])
-	if err != nil {
-		return err
-	}
-	now, err := h.system.Now(clock)
-	if err != nil {
-		return err
-	}
-	put64(out, now)
-	return nil
-}
-
-func clockResGet(h *Host, mem api.Memory, p []uint64) error {
-	clock, err := getClock(p[0])
-	if err != nil {
-		return err
-	}
-	out, err := Record(mem, p[1], 8)
-	if err != nil {
-		return err
-	}
-	resolution, err := h.system.Resolution(clock)
-	if err != nil {
-		return err
-	}
-	put64(out, resolution)
-	return nil
 }

@@ -119,18 +119,13 @@ func fdAllocate(h *Host, _ api.Memory, p []uint64) error {
 	return d.file.Allocate(int64(p[1]), int64(p[2]))
 }
 
-func fdSync(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdSync)
-	if err != nil {
-		return err
+// onFile is a function that does something with a file, for which it needs a right.
+func onFile(need rights, do func(*wasi.File) error) func(*Host, api.Memory, []uint64) error {
+	return func(h *Host, _ api.Memory, p []uint64) error {
+		d, err := h.table.get(p[0], need)
+		if err != nil {
+			return err
+		}
+		return do(d.file)
 	}
-	return d.file.Sync()
-}
-
-func fdDatasync(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdDatasync)
-	if err != nil {
-		return err
-	}
-	return d.file.Datasync()
 }

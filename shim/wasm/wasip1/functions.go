@@ -2,6 +2,8 @@ package wasip1
 
 import (
 	"github.com/tetratelabs/wazero/api"
+
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
 // ModuleName is the module that guests import.
@@ -50,14 +52,14 @@ func Functions() []Function {
 var specified = []Function{
 	{"args_get", "ii", argsGet},
 	{"args_sizes_get", "ii", argsSizesGet},
-	{"clock_res_get", "ii", clockResGet},
-	{"clock_time_get", "iIi", clockTimeGet},
+	{"clock_res_get", "ii", askClock(1, (*wasi.System).Resolution)},
+	{"clock_time_get", "iIi", askClock(2, (*wasi.System).Now)},
 	{"environ_get", "ii", environGet},
 	{"environ_sizes_get", "ii", environSizesGet},
 	{"fd_advise", "iIIi", fdAdvise},
 	{"fd_allocate", "iII", fdAllocate},
 	{"fd_close", "i", fdClose},
-	{"fd_datasync", "i", fdDatasync},
+	{"fd_datasync", "i", onFile(rightFdDatasync, (*wasi.File).Datasync)},
 	{"fd_fdstat_get", "ii", fdFdstatGet},
 	{"fd_fdstat_set_flags", "ii", fdFdstatSetFlags},
 	{"fd_fdstat_set_rights", "iII", fdFdstatSetRights},
@@ -72,19 +74,19 @@ var specified = []Function{
 	{"fd_readdir", "iiiIi", fdReaddir},
 	{"fd_renumber", "ii", fdRenumber},
 	{"fd_seek", "iIii", fdSeek},
-	{"fd_sync", "i", fdSync},
+	{"fd_sync", "i", onFile(rightFdSync, (*wasi.File).Sync)},
 	{"fd_tell", "ii", fdTell},
 	{"fd_write", "iiii", fdWrite},
-	{"path_create_directory", "iii", pathCreateDirectory},
+	{"path_create_directory", "iii", onPath(rightPathCreateDirectory, (*wasi.Dir).Mkdir)},
 	{"path_filestat_get", "iiiii", pathFilestatGet},
 	{"path_filestat_set_times", "iiiiIIi", pathFilestatSetTimes},
 	{"path_link", "iiiiiii", pathLink},
 	{"path_open", "iiiiiIIii", pathOpen},
 	{"path_readlink", "iiiiii", pathReadlink},
-	{"path_remove_directory", "iii", pathRemoveDirectory},
+	{"path_remove_directory", "iii", onPath(rightPathRemoveDirectory, (*wasi.Dir).Rmdir)},
 	{"path_rename", "iiiiii", pathRename},
 	{"path_symlink", "iiiii", pathSymlink},
-	{"path_unlink_file", "iii", pathUnlinkFile},
+	{"path_unlink_file", "iii", onPath(rightPathUnlinkFile, (*wasi.Dir).Unlink)},
 	{"poll_oneoff", "iiii", pollOneoff},
 	{"random_get", "ii", randomGet},
 	{"sched_yield", "", schedYield},

@@ -2,7 +2,9 @@ package wasip1
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -82,6 +84,9 @@ func define(ctx context.Context, r wazero.Runtime, h *Host, functions []Function
 	return nil
 }
 
+// errNoMemory is the trap of a module that calls without a memory for parameters and results.
+var errNoMemory = errors.New("the module has no memory, which functions of WASI need")
+
 // bind makes a function of the engine's for a guest.
 func (f Function) bind(h *Host) api.GoModuleFunc {
 	switch f.Name {
@@ -96,6 +101,10 @@ func (f Function) bind(h *Host) api.GoModuleFunc {
 	}
 	call := f.Call
 	return func(_ context.Context, mod api.Module, stack []uint64) {
-		stack[0] = uint64(ErrnoOf(call(h, mod.Memory(), stack)))
+		mem := mod.Memory()
+		if reflect.ValueOf(mem).IsNil() { // wazero's interface is not nil where there is none
+			panic(errNoMemory)
+		}
+		stack[0] = uint64(ErrnoOf(call(h, mem, stack)))
 	}
 }

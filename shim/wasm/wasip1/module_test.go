@@ -2,7 +2,9 @@ package wasip1
 
 import (
 	"context"
+	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -155,5 +157,32 @@ func TestInstantiateForDefinesWhatIsImported(t *testing.T) {
 			t.Errorf("%d functions are defined, %d are imported", len(got), len(want))
 		}
 		r.Close(ctx)
+	}
+}
+
+// TestCallWithoutMemory is a trap that says so.
+func TestCallWithoutMemory(t *testing.T) {
+	module := []byte("\x00asm\x01\x00\x00\x00" +
+		"\x01\x07\x01\x60\x02\x7f\x7f\x01\x7f" + // type (i32 i32) -> i32
+		"\x02\x25\x01\x16wasi_snapshot_preview1\x0arandom_get\x00\x00" +
+		"\x03\x02\x01\x00\x07\x05\x01\x01f\x00\x01" + // function 1, exported
+		"\x0a\x0a\x01\x08\x00\x20\x00\x20\x01\x10\x00\x0b") // passes its parameters on
+	host, ctx := newCaller(t, Config{}).host, context.Background()
+	r := wazero.NewRuntime(ctx)
+	defer r.Close(ctx)
+	guest, err := r.CompileModule(ctx, module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.InstantiateFor(ctx, r, guest.ImportedFunctions()); err != nil {
+		t.Fatal(err)
+	}
+	mod, err := r.InstantiateModule(ctx, guest, wazero.NewModuleConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = mod.ExportedFunction("f").Call(ctx, 0, 8)
+	if !errors.Is(err, errNoMemory) || strings.Contains(err.Error(), "goroutine") {
+		t.Errorf("error %v", err)
 	}
 }

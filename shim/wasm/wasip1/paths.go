@@ -16,28 +16,15 @@ func (h *Host) pathOf(mem api.Memory, fd, offset, length uint64, need rights) (*
 	return d, path, err
 }
 
-func pathCreateDirectory(h *Host, mem api.Memory, p []uint64) error {
-	d, path, err := h.pathOf(mem, p[0], p[1], p[2], rightPathCreateDirectory)
-	if err != nil {
-		return err
+// onPath is a function that does something with a path, for which it needs a right.
+func onPath(need rights, do func(*wasi.Dir, string) error) func(*Host, api.Memory, []uint64) error {
+	return func(h *Host, mem api.Memory, p []uint64) error {
+		d, path, err := h.pathOf(mem, p[0], p[1], p[2], need)
+		if err != nil {
+			return err
+		}
+		return do(d, path)
 	}
-	return d.Mkdir(path)
-}
-
-func pathRemoveDirectory(h *Host, mem api.Memory, p []uint64) error {
-	d, path, err := h.pathOf(mem, p[0], p[1], p[2], rightPathRemoveDirectory)
-	if err != nil {
-		return err
-	}
-	return d.Rmdir(path)
-}
-
-func pathUnlinkFile(h *Host, mem api.Memory, p []uint64) error {
-	d, path, err := h.pathOf(mem, p[0], p[1], p[2], rightPathUnlinkFile)
-	if err != nil {
-		return err
-	}
-	return d.Unlink(path)
 }
 
 func pathSymlink(h *Host, mem api.Memory, p []uint64) error {
