@@ -241,6 +241,9 @@ func runOptions(cmd *cli.Command) (o wasm.RunOptions, err error) {
 	if !path.IsAbs(o.Workdir) {
 		return o, fmt.Errorf("--workdir %q is not absolute", o.Workdir)
 	}
+	if err := wasm.CheckTexts(append(o.Args, o.Workdir)...); err != nil {
+		return o, err
+	}
 	if text := cmd.String("memory"); text != "" {
 		limit, err := resource.ParseQuantity(text)
 		if err != nil || limit.Value() <= 0 {

@@ -86,6 +86,8 @@ func TestWasmRun(t *testing.T) {
 		{"bad address", []string{"--listen", "localhost:80", hello}, 1, "", "not an IP address"},
 		{"bad user", []string{"--user", "me", hello}, 1, "", "UID:GID"},
 		{"bad variable", []string{"--env", "=x", hello}, 1, "", "no name"},
+		{"argument that is not UTF-8", []string{hello, "a\xff"}, 1, "", `"a\xff" is not UTF-8`},
+		{"variable that is not UTF-8", []string{"--env", "A=\xff", hello}, 1, "", `"A=\xff" is not UTF-8`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := &wasmBench{t: t, dir: b.dir, places: b.places}

@@ -55,7 +55,10 @@ func PodOf(cmd *cli.Command) (*Pod, error) {
 	if p.Workdir != "" && !path.IsAbs(p.Workdir) {
 		return nil, fmt.Errorf("run: --workdir %q is not absolute", p.Workdir)
 	}
-	var err error
+	err := wasm.CheckTexts(append(p.Args, p.Workdir)...)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
 	if p.Env, err = wasm.ParseEnv(cmd.StringSlice("env")); err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -21,6 +22,17 @@ type Listener = annotation.Listener
 
 // User is whom a guest runs as. Root becomes nobody.
 type User struct{ UID, GID uint32 }
+
+// CheckTexts refuses what is not UTF-8: bundles, manifests and images would have other bytes in the
+// place of those that are not.
+func CheckTexts(texts ...string) error {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%q is not UTF-8, as what a guest is given must be: %w", text, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
 
 // ParseEnv reads K=V, or K for what this process has under that name.
 func ParseEnv(texts []string) ([]string, error) {
@@ -39,7 +51,7 @@ func ParseEnv(texts []string) ([]string, error) {
 		}
 		env = append(env, text)
 	}
-	return env, nil
+	return env, CheckTexts(env...)
 }
 
 // ParseDirs reads HOST:GUEST, or HOST for what is to have the same path in the guest, with :ro
@@ -65,6 +77,9 @@ func ParseDirs(texts []string) ([]specs.Mount, error) {
 			guest = path.Join("/", host)
 		}
 		host, err := filepath.Abs(host)
+		if err == nil {
+			err = CheckTexts(host, guest)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,11 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Setenv("SUNABA_TEST_SET", "from here")
+	t.Setenv("SUNABA_TEST_ODD", "\xff")
+	odd := filepath.Join(t.TempDir(), "\xff")
+	if err := os.Mkdir(odd, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	env := func(texts ...string) (any, error) { return ParseEnv(texts) }
 	dirs := func(texts ...string) (any, error) { return ParseDirs(texts) }
 	listen := func(texts ...string) (any, error) { return ParseListen(texts) }
@@ -34,12 +39,16 @@ func TestParse(t *testing.T) {
 		{env, []string{"A=", "B=c=d", "SUNABA_TEST_SET", "SUNABA_TEST_UNSET"}, []string{"A=", "B=c=d", "SUNABA_TEST_SET=from here"}},
 		{env, []string{"=a"}, nil},
 		{env, []string{""}, nil},
+		{env, []string{"A=\xff"}, nil},
+		{env, []string{"SUNABA_TEST_ODD"}, nil},
 		{dirs, []string{"/tmp:/a", "/tmp:/b/../c/:ro", "/tmp/:/d:rw"}, []specs.Mount{mount("/a", "rw"), mount("/c", "ro"), mount("/d", "rw")}},
 		{dirs, []string{"/tmp", "/tmp/../tmp:ro"}, []specs.Mount{mount("/tmp", "rw"), mount("/tmp", "ro")}},
 		{dirs, []string{"/"}, nil},
 		{dirs, []string{".", "testdata:ro", "./testdata/../testdata"}, []specs.Mount{relative(".", "/", "rw"), relative("testdata", "/testdata", "ro"), relative("testdata", "/testdata", "rw")}},
 		{dirs, []string{".:/work"}, []specs.Mount{relative(".", "/work", "rw")}},
 		{dirs, []string{".."}, nil},
+		{dirs, []string{odd + ":/a"}, nil},
+		{dirs, []string{"/tmp:/\xff"}, nil},
 		{dirs, []string{".:/"}, nil},
 		{dirs, []string{""}, nil},
 		{dirs, []string{"/tmp:"}, nil},
