@@ -92,6 +92,7 @@ func (w *writer) head(r *outgoingResponse) {
 		header["Content-Type"] = nil // else net/http guesses one
 	}
 	w.WriteHeader(r.status)
+	clear(header) // net/http sends what is left in it behind the body, if it is announced as a trailer
 }
 
 // goneGrace is how long a body may pause whose client sends nothing more: it has closed the
