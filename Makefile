@@ -137,19 +137,22 @@ setup-tests:
 	@tests/setup.sh --tests
 	@tests/components.sh
 
-# The packages whose tests take longest, so that they start first. Three run side by side, because
-# most wait more than they compute, each in folders, networks and cgroups of its own.
-LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/hostile ./tests/scripts ./tests/recovery ./tests/containerd ./tests/components \
-           ./cmd/containerd-shim-sunaba-v1 ./tests/recovery/pods ./tests/pages ./tests/gowasm ./images ./shim/runc ./shim/wasm/compile ./tests/criwasm
+# The packages whose tests take longest, so that they start first. Five run side by side, because
+# most wait for a part of their time, each in folders, networks and cgroups of its own.
+LONGEST := ./tests/scenario ./shim/wasm/engine ./tests/recovery ./tests/hostile ./tests/containerd ./tests/components ./tests/scripts ./images \
+           ./cmd/containerd-shim-sunaba-v1 ./tests/gowasm ./tests/pages ./tests/recovery/pods ./shim/wasm/compile ./shim/runc ./tests/criwasm \
+           ./pods/agent ./shim/wasm/wasihttp
 
 # Many tests run binaries that they build, which the cache of results knows nothing of (-count=1). Those of tests/machine would switch this
 # machine off: they run in others (v2-test). The binaries are those of `build`; `go vet` is a target of its own. The laws do not run again
-# in `make check test`. The folder is for what packages make once and share (tests/binaries).
+# in `make check test`. The folder is for what packages make once and share (tests/binaries). Those of packaging run beside all others.
 test: export SUNABA_TEST_BINARIES := $(abspath $(BIN))
 test: setup-tests tools build $(CONTAINERD)/bin/runc $(BROWSER)/bin/browser
-	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT INT TERM && export SUNABA_TEST_MADE="$$made" && \
-	(cd $(PACKAGING) && $(GO) test $(FLAGS) -vet=off -count=1 ./...) && \
-	$(GO) test $(FLAGS) -vet=off -count=1 -p 3 -timeout 45m $(LONGEST) $$($(GO) list ./... | grep -v '/tests/machine$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law$$)')
+	@tests/scratch.sh sh -c 'export SUNABA_TEST_MADE="$$TMPDIR/made"; \
+	  $(GO) -C $(PACKAGING) test $(FLAGS) -vet=off -count=1 ./... & packaging=$$!; \
+	  $(GO) test $(FLAGS) -vet=off -count=1 -p 5 -timeout 45m $(LONGEST) \
+	    $$($(GO) list ./... | grep -v "/tests/machine\$$$(if $(filter check check-law,$(MAKECMDGOALS)),\|/tests/law\$$)"); code=$$?; \
+	  wait $$packaging && exit $$code'
 
 demo: setup tools build
 	$(GO) run $(FLAGS) ./tests/demo -bin $(BIN) -crictl $(TOOLS)/bin/crictl

@@ -47,10 +47,14 @@ func Hardlink(name, target string) File {
 	return File{Name: name, Link: target, Hard: true, Mode: 0o755}
 }
 
-// Layer packs files into a gzip-compressed OCI layer, in the order given.
+// Layer packs files into a gzip-compressed OCI layer, in the order given. It is packed fast: each
+// process of each package with nodes packs the programs of the examples.
 func Layer(files ...File) (v1.Layer, error) {
 	var packed bytes.Buffer
-	zip := gzip.NewWriter(&packed)
+	zip, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
 	w := tar.NewWriter(zip)
 	for _, f := range files {
 		header := &tar.Header{

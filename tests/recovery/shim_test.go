@@ -204,7 +204,7 @@ func judgeShimOfRun(s *stage) {
 	p.works()
 }
 
-// lost wants a pod NotReady, and nothing that runs or is mounted in it but its namespaces.
+// lost wants a pod NotReady, and soon nothing that runs or is mounted in it but its namespaces.
 func (s *stage) lost(id string) {
 	state := cri.PodSandboxState(-1)
 	if !node.Within(node.Patience, func() bool {
@@ -218,17 +218,26 @@ func (s *stage) lost(id string) {
 	if !node.Within(node.Patience, func() bool { pids = processesBelow(node.PodCgroup(id)); return len(pids) == 0 }) {
 		s.problem("processes %v of the pod run on", pids)
 	}
+	var mounts []string
+	if !node.Within(node.Patience, func() bool { mounts = s.mountsOf(id); return len(mounts) == 0 }) {
+		s.problem("mounts of a pod without shim: %q", mounts)
+	}
+}
+
+// mountsOf are the mounts of a pod but for its namespaces and its shared memory.
+func (s *stage) mountsOf(id string) (points []string) {
 	mounts, err := os.ReadFile("/proc/thread-self/mounts")
 	if err != nil {
-		s.problem("%v", err)
+		return []string{err.Error()}
 	}
 	dir := filepath.Join(s.State, "sandboxes", id)
 	for line := range strings.Lines(string(mounts)) {
 		point := strings.Fields(line)[1]
 		if strings.HasPrefix(point, dir) && !strings.HasPrefix(point, dir+"/ns/") && point != dir+"/shm" {
-			s.problem("mount of a pod without shim: %s", point)
+			points = append(points, point)
 		}
 	}
+	return points
 }
 
 // processesBelow are the processes in a cgroup and those below it.

@@ -136,10 +136,10 @@ func process(pid int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look at process: %w", err)
 	}
-	// The fields after the name, which may hold anything; the start is field 22.
+	// The fields after the name, which may hold anything: field 3 is the state, field 22 the start.
 	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	if len(fields) < 20 {
-		return "", fmt.Errorf("look at process %d: its state has %d fields", pid, len(fields))
+	if len(fields) < 20 || fields[0] == "Z" { // ended, and its parent has not asked
+		return "", fmt.Errorf("look at process %d: it has ended, or its state %q is of another form", pid, fields)
 	}
 	return fmt.Sprintf("%d-%s", pid, fields[19]), nil
 }

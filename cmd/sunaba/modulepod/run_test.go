@@ -3,10 +3,12 @@ package modulepod
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/wasm"
 	"github.com/sunaba-project/sunaba/pods/manifest"
@@ -64,4 +66,27 @@ func TestLives(t *testing.T) {
 			t.Errorf("%q lives", owner)
 		}
 	}
+}
+
+// A process that has ended and whose parent has not asked for its end has ended.
+func TestEndedProcess(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := process(cmd.Process.Pid)
+	if err != nil || !lives(owner) {
+		t.Errorf("process %q: %v", owner, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if lives(owner) {
+		t.Errorf("process %q has ended and is taken to run", owner)
+	}
+	_ = cmd.Wait() // tells that it was killed
 }
