@@ -7,10 +7,12 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// Locals of a generated function: its parameter, a sum of all that it reads, and counters of loops.
+// Locals of a generated function: its parameter, a sum of all that it reads, an address that is used
+// with several offsets, and counters of loops.
 const (
 	parameter = iota
 	sum
+	base
 	counters
 	nesting = 3 // of loops: each has a counter
 )
@@ -70,14 +72,33 @@ func (g *generated) address() {
 
 // offset is that of a load or store.
 func (g *generated) offset() uint64 {
-	if g.rand.IntN(30) == 0 {
+	switch n := g.rand.IntN(60); {
+	case n < 1:
 		return uint64(g.rand.Uint32())
+	case n < 4: // beyond the memory, unless it has grown or the address is low
+		return uint64(g.pages*wasmPage - g.rand.IntN(1000))
+	case n < 20:
+		return uint64(g.rand.IntN(wasmPage))
 	}
-	return uint64(g.rand.IntN(8))
+	return uint64(g.rand.IntN(24))
 }
 
 func (g *generated) access(op byte) {
 	g.code = binary.AppendUvarint(append(g.code, op, 0), g.offset())
+}
+
+// place pushes the address of a load or store. wazero compares the base with the end of memory only
+// as often as it must.
+func (g *generated) place() {
+	if g.rand.IntN(3) == 0 {
+		g.address()
+		return
+	}
+	if g.rand.IntN(6) == 0 {
+		g.address()
+		g.code = append(g.code, 0x21, base)
+	}
+	g.get(base)
 }
 
 // add adds the i64 on the stack to the sum.
@@ -95,11 +116,11 @@ func (g *generated) length() { g.i32(g.rand.IntN(20)) }
 func (g *generated) statement() {
 	switch n := g.rand.IntN(14); {
 	case n < 3:
-		g.address()
+		g.place()
 		g.access([]byte{0x29, 0x30, 0x31, 0x32, 0x33, 0x34, 0x35}[g.rand.IntN(7)]) // to i64
 		g.add()
 	case n < 6:
-		g.address()
+		g.place()
 		g.get(sum)
 		g.access([]byte{0x37, 0x3c, 0x3d, 0x3e}[g.rand.IntN(4)]) // of i64
 	case n < 8:
@@ -216,7 +237,7 @@ func (g *generated) module() []byte {
 	exports := []byte{byte(count + 2), 6}
 	exports = append(append(exports, "_start\x00\x00"...), "\x06memory\x02\x00"...)
 	for g.number = 1; g.number <= count; g.number++ {
-		g.code = []byte{2, 1, 0x7e, nesting, 0x7f}
+		g.code = []byte{2, 1, 0x7e, 1 + nesting, 0x7f}
 		for range 4 + g.rand.IntN(12) {
 			g.statement()
 		}

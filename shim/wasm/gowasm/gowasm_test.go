@@ -105,24 +105,36 @@ func (c *mutants) judge(t *testing.T, r wazero.Runtime, sections []format.Sectio
 	}
 }
 
+// mutate judges random mutations of a random function.
+func (c *mutants) mutate(t *testing.T, r wazero.Runtime, seed uint64) {
+	t.Helper()
+	sections, body, j := rewrittenAtRandom(t, seed)
+	h, ok := readHeader(body)
+	if !ok {
+		t.Fatalf("seed %d: not understood", seed)
+	}
+	c.judge(t, r, sections, j.count+3, func(yield func([]byte) bool) {
+		for range 150 {
+			if mutant := mutate(j.rand, body, h); mutant != nil && !yield(mutant) {
+				return
+			}
+		}
+	})
+}
+
+// FuzzVerifier judges mutations of the functions of as many seeds as there is time for.
+func FuzzVerifier(f *testing.F) {
+	f.Add(uint64(mutated))
+	f.Fuzz(func(t *testing.T, seed uint64) { new(mutants).mutate(t, hosted(t), seed) })
+}
+
 // TestVerifierFindsMutations changes random instructions of rewritten functions, and moves, repeats
 // and leaves out pieces of them.
 func TestVerifierFindsMutations(t *testing.T) {
 	r := hosted(t)
 	var c mutants
 	for seed := range uint64(mutated) {
-		sections, body, j := rewrittenAtRandom(t, seed)
-		h, ok := readHeader(body)
-		if !ok {
-			t.Fatalf("seed %d: not understood", seed)
-		}
-		c.judge(t, r, sections, j.count+3, func(yield func([]byte) bool) {
-			for range 150 {
-				if mutant := mutate(j.rand, body, h); mutant != nil && !yield(mutant) {
-					return
-				}
-			}
-		})
+		c.mutate(t, r, seed)
 	}
 	if c.tried < 20*mutated || c.passed == 0 {
 		t.Errorf("%d mutations were tried and %d passed", c.tried, c.passed)
