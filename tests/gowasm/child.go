@@ -43,11 +43,11 @@ const stockCPU = 90
 const childWall = time.Hour
 
 // run compiles a module in one form and runs its programs, each in a root of its own.
-func (s *suite) run(ctx context.Context, m *module, file string, rewrite bool, programs []program) (results, error) {
+func (s *suite) run(ctx context.Context, m *module, file string, as form, programs []program) (results, error) {
 	var all results
 	for len(all.Programs) < len(programs) {
 		rest := programs[len(all.Programs):]
-		part, err := s.runSome(ctx, file, rewrite, rest)
+		part, err := s.runSome(ctx, m.tree, file, as, rest)
 		if err != nil {
 			return all, fmt.Errorf("run %s: %w", m.name, err)
 		}
@@ -63,13 +63,13 @@ func (s *suite) run(ctx context.Context, m *module, file string, rewrite bool, p
 
 // runSome runs programs until one does not end: then that is the last one. There is at least one,
 // unless the module is invalid.
-func (s *suite) runSome(ctx context.Context, file string, rewrite bool, programs []program) (results, error) {
+func (s *suite) runSome(ctx context.Context, tree, file string, as form, programs []program) (results, error) {
 	dir, err := os.MkdirTemp("", "gowasm-")
 	if err != nil {
 		return results{}, err
 	}
 	defer os.RemoveAll(dir)
-	j, err := s.job(dir, file, rewrite, programs)
+	j, err := s.job(dir, tree, file, as, programs)
 	if err != nil {
 		return results{}, err
 	}
@@ -104,8 +104,11 @@ func (s *suite) runSome(ctx context.Context, file string, rewrite bool, programs
 }
 
 // job makes the files that a child needs, below dir.
-func (s *suite) job(dir, file string, rewrite bool, programs []program) (job, error) {
-	j := job{Module: file, Rewrite: rewrite, Trees: []string{s.goroot}, Writes: dir}
+func (s *suite) job(dir, tree, file string, as form, programs []program) (job, error) {
+	j := job{Module: file, Form: as, Trees: []string{s.goroot}, Writes: dir}
+	if tree != "" {
+		j.Trees = append(j.Trees, tree)
+	}
 	for i, p := range programs {
 		root := filepath.Join(dir, fmt.Sprint("root", i))
 		for _, f := range []string{"tmp", "dev", "home"} {
@@ -117,7 +120,7 @@ func (s *suite) job(dir, file string, rewrite bool, programs []program) (job, er
 			return job{}, err
 		}
 		cpu := s.cpu
-		if rewrite {
+		if as != asBuilt {
 			cpu *= 2
 		}
 		j.Runs = append(j.Runs, run{

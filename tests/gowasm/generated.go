@@ -17,7 +17,7 @@ func (s *suite) generated(seed uint64) *module {
 		if err := writeFile(file, []byte(m.source)); err != nil {
 			return err
 		}
-		return golang(ctx, filepath.Dir(out), "build", "-trimpath", "-o", out, file)
+		return s.golang(ctx, filepath.Dir(out), "build", "-trimpath", "-o", out, file)
 	}
 	return m
 }

@@ -104,7 +104,7 @@ func newGoTest(name string, source []byte) (goTest, bool) {
 // batch is a module that is one of several programs, by its argument.
 func (s *suite) batch(name string, tests []goTest) *module {
 	m := &module{name: name, lasting: true}
-	m.build = func(ctx context.Context, out string) error { return buildBatch(ctx, out, slices.Clone(tests)) }
+	m.build = func(ctx context.Context, out string) error { return s.buildBatch(ctx, out, slices.Clone(tests)) }
 	for _, t := range tests {
 		p := program{name: t.name, args: []string{"test", t.folder}, dir: "/"}
 		if len(tests) == 1 {
@@ -116,7 +116,7 @@ func (s *suite) batch(name string, tests []goTest) *module {
 }
 
 // buildBatch builds the module with the tests that can be built.
-func buildBatch(ctx context.Context, out string, tests []goTest) error {
+func (s *suite) buildBatch(ctx context.Context, out string, tests []goTest) error {
 	dir, err := os.MkdirTemp(filepath.Dir(out), "batch-")
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func buildBatch(ctx context.Context, out string, tests []goTest) error {
 		if err := writeFile(filepath.Join(dir, "main.go"), batchMain(tests)); err != nil {
 			return err
 		}
-		err = golang(ctx, dir, "build", "-trimpath", "-gcflags=-e", "-o", out, ".")
+		err = s.golang(ctx, dir, "build", "-trimpath", "-gcflags=-e", "-o", out, ".")
 		var refused *buildError
 		if err == nil || !errors.As(err, &refused) {
 			return err

@@ -27,12 +27,21 @@ import (
 
 // job is what a child does: it compiles a module and runs it, once or several times.
 type job struct {
-	Module  string
-	Rewrite bool
-	Trees   []string // read-only, seen by guests under their own names
-	Writes  string   // the only directory that this process can change: it holds the roots and outputs
-	Runs    []run
+	Module string
+	Form   form
+	Trees  []string // read-only, seen by guests under their own names
+	Writes string   // the only directory that this process can change: it holds the roots and outputs
+	Runs   []run
 }
+
+// form is what is done to a module before it is compiled.
+type form int
+
+const (
+	asBuilt form = iota // nothing
+	folded              // functions are rewritten as in modules that accept no connections
+	served              // functions are rewritten as in modules that accept connections
+)
 
 // run is one run of a module.
 type run struct {
@@ -142,8 +151,8 @@ func (c *child) work(module []byte) error {
 	begun := time.Now()
 	var count gowasm.Result
 	var err error
-	if c.Rewrite {
-		if module, count, err = gowasm.Rewrite(module); err != nil {
+	if c.Form != asBuilt {
+		if module, count, err = gowasm.Rewrite(module, c.Form == served); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -43,6 +44,9 @@ type options struct {
 	time      time.Duration
 	seed      uint64
 	generated int
+	folded    bool
+	gcflags   string
+	tests     string
 	jobs      int
 	cache     string
 	keep      string
@@ -60,6 +64,9 @@ func parse(args []string) (o options, err error) {
 	flags.StringVar(&o.cache, "cache", ".cache/gowasm", "directory of built modules and of stock wazero's results")
 	flags.StringVar(&o.keep, "keep", ".cache/gowasm/differences", "directory that receives what differs")
 	flags.StringVar(&o.markdown, "table", "", "file that receives the table of all programs")
+	flags.BoolVar(&o.folded, "folded", false, "compare also functions that are rewritten as in modules that accept no connections")
+	flags.StringVar(&o.gcflags, "gcflags", "", "flags of Go's compiler, such as 'all=-N -l'")
+	flags.StringVar(&o.tests, "tests", "", "compare also the tests of the packages of Go modules in these directories, separated by commas")
 	flags.BoolVar(&o.stockOnly, "stock", false, "only run stock wazero, and keep its results")
 	return o, flags.Parse(args)
 }
@@ -73,9 +80,12 @@ func compareAll(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSuite(self, o.cache, o.keep)
+	s, err := newSuite(self, o.cache, o.keep, o.gcflags)
 	if err != nil {
 		return err
+	}
+	if o.folded {
+		s.forms = append(s.forms, folded)
 	}
 	modules, err := s.modules(o)
 	if err != nil {
@@ -103,6 +113,13 @@ func (s *suite) modules(o options) ([]*module, error) {
 	var all []*module
 	for _, list := range []func() ([]*module, error){s.std, s.codegen, s.goTests} {
 		some, err := list()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	for dir := range strings.FieldsFuncSeq(o.tests, func(c rune) bool { return c == ',' }) {
+		some, err := s.packages(dir)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,7 @@ import (
 type module struct {
 	name     string // "std/image/draw"
 	lasting  bool   // it is the same as long as Go is
+	tree     string // what its programs read beside GOROOT; "" = nothing
 	build    func(ctx context.Context, out string) error
 	programs []program
 	source   string // what it was generated from; "" = it lies elsewhere
@@ -33,18 +35,20 @@ func (m *module) title(p program) string { return strings.TrimSuffix(m.name+"/"+
 
 // suite is the machinery of a comparison.
 type suite struct {
-	self   string // the binary that is a child too
-	cache  string // modules, and results of stock wazero
-	keep   string // receives what differs
-	goroot string
-	key    string // what results depend on beside the module
-	cpu    uint64 // seconds of processor time for each program
+	self    string // the binary that is a child too
+	cache   string // modules, and results of stock wazero
+	keep    string // receives what differs
+	goroot  string
+	forms   []form // those that are compared with asBuilt
+	gcflags string // of Go's compiler
+	key     string // what results depend on beside the module
+	cpu     uint64 // seconds of processor time for each program
 }
 
 // resultsVersion is raised when results of stock wazero mean something else.
 const resultsVersion = 2
 
-func newSuite(self, cache, keep string) (*suite, error) {
+func newSuite(self, cache, keep, gcflags string) (*suite, error) {
 	out, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask for Go's folder: %w", err)
@@ -54,7 +58,8 @@ func newSuite(self, cache, keep string) (*suite, error) {
 		return nil, fmt.Errorf("ask for wazero's version: %w", err)
 	}
 	root, version, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	s := &suite{self: self, keep: keep, goroot: root, cpu: stockCPU, key: fmt.Sprintf("%d %s %s %s", resultsVersion, version, root, engine)}
+	s := &suite{self: self, keep: keep, goroot: root, cpu: stockCPU, forms: []form{served}, gcflags: gcflags}
+	s.key = fmt.Sprintf("%d %s %s %s%s", resultsVersion, version, root, engine, gcflags)
 	if s.cache, err = filepath.Abs(filepath.Join(cache, hash([]byte(s.key)))); err != nil {
 		return nil, err
 	}
@@ -85,10 +90,13 @@ func (s *suite) ready(ctx context.Context, m *module, dir string) (string, error
 }
 
 // golang runs the go command for guests.
-func golang(ctx context.Context, dir string, args ...string) error {
+func (s *suite) golang(ctx context.Context, dir string, args ...string) error {
+	if s.gcflags != "" {
+		args = slices.Insert(args, 1, "-gcflags="+s.gcflags)
+	}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOPROXY=off")
+	cmd.Env = guestEnvironment()
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return &buildError{err, string(text)}
 	}

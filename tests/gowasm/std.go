@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -41,7 +40,7 @@ func testArgs(without string) []string {
 // std lists the packages of the standard library that have tests for guests.
 func (s *suite) std() ([]*module, error) {
 	cmd := exec.Command("go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "std")
-	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Env = guestEnvironment()
 	cmd.Dir = s.goroot
 	out, err := cmd.Output()
 	if err != nil {
@@ -57,7 +56,7 @@ func (s *suite) std() ([]*module, error) {
 		all = append(all, &module{
 			name: "std/" + path, lasting: true,
 			build: func(ctx context.Context, out string) error {
-				return golang(ctx, s.goroot, "test", "-c", "-o", out, path)
+				return s.golang(ctx, s.goroot, "test", "-c", "-o", out, path)
 			},
 			programs: []program{{args: append(testArgs(without[path]), more[path]...), dir: filepath.Join(s.goroot, "src", path), tests: true}},
 		})
@@ -74,7 +73,7 @@ func (s *suite) codegen() ([]*module, error) {
 		all = append(all, &module{
 			name: "codegen/" + strings.TrimSuffix(filepath.Base(file), "_test.go"), lasting: true,
 			build: func(ctx context.Context, out string) error {
-				return golang(ctx, dir, "test", "-c", "-o", out, filepath.Base(file))
+				return s.golang(ctx, dir, "test", "-c", "-o", out, filepath.Base(file))
 			},
 			programs: []program{{args: testArgs(""), dir: dir, tests: true}},
 		})

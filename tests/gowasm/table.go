@@ -14,9 +14,17 @@ type table struct {
 	seed     uint64
 }
 
+// name names the program and its form.
+func (v *verdict) name() string {
+	if v.as == folded {
+		return v.title + " (folded)"
+	}
+	return v.title
+}
+
 // line is what is printed of a program as soon as it is known.
 func (v *verdict) line() string {
-	text := fmt.Sprintf("%-9s %s", v.is, v.title)
+	text := fmt.Sprintf("%-9s %s", v.is, v.name())
 	if v.why != "" {
 		text += ": " + v.why
 	}
@@ -26,6 +34,9 @@ func (v *verdict) line() string {
 // kind is what a module is one of.
 func (v *verdict) kind() string {
 	kind, _, _ := strings.Cut(v.module, "/")
+	if v.as == folded {
+		kind += ", folded"
+	}
 	return kind
 }
 
@@ -64,8 +75,8 @@ func (t *table) sums() []*sum {
 		s.calls += v.calls
 		s.stockMilli += v.milli[0]
 		s.changedMilli += v.milli[1]
-		if !seen[v.module] {
-			seen[v.module] = true
+		if key := v.kind() + v.module; !seen[key] {
+			seen[key] = true
 			s.modules++
 			s.functions += v.functions
 			s.moved += v.moved
@@ -120,7 +131,7 @@ func (t *table) markdown() string {
 		if v.why != "" {
 			text += ": " + strings.ReplaceAll(v.why, "|", "\\|")
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %.1f | %.1f |\n", v.title, text, len(v.tests), passed,
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %d | %d | %.1f | %.1f |\n", v.name(), text, len(v.tests), passed,
 			v.functions, v.moved, v.calls, float64(v.milli[0])/1000, float64(v.milli[1])/1000)
 	}
 	return b.String()

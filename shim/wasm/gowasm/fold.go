@@ -27,7 +27,7 @@ const (
 // wherever they are. Functions with unknown instructions stay as they are.
 type folder struct {
 	code        []instruction
-	stack       []address   // the operands of the straight-line code so far
+	stack       operands    // of the straight-line code so far
 	insertions  []insertion // code to insert, in order
 	newBase     uint32      // the new local
 	usesNewBase bool        // the new local is needed
@@ -120,15 +120,9 @@ func (f *folder) walk() {
 			i = last
 			continue
 		}
-		var operand address
-		for range takes {
-			operand = f.pop() // the last one popped is the address of a load or store
-		}
+		operand := f.stack.replace(takes, gives)
 		if one.op >= opLoadFirst && one.op <= opStoreLast && operand.from >= 0 {
 			f.noteAccess(operand, i)
-		}
-		for range gives {
-			f.stack = append(f.stack, address{from: -1})
 		}
 		if (one.op == opLocalTee || one.op == opLocalSet) && one.value == stackPointer {
 			f.pointerSet(i)
@@ -137,12 +131,22 @@ func (f *folder) walk() {
 	f.endStretch(-1)
 }
 
-func (f *folder) pop() address {
-	if len(f.stack) == 0 {
-		return address{from: -1}
+// operands is the operand stack of straight-line code.
+type operands []address
+
+// replace pops operands and pushes results. It returns the last one popped: the address of a load
+// or store.
+func (s *operands) replace(takes, gives int) address {
+	last := address{from: -1}
+	for range takes {
+		last = address{from: -1}
+		if n := len(*s) - 1; n >= 0 {
+			last, *s = (*s)[n], (*s)[:n]
+		}
 	}
-	last := f.stack[len(f.stack)-1]
-	f.stack = f.stack[:len(f.stack)-1]
+	for range gives {
+		*s = append(*s, address{from: -1})
+	}
 	return last
 }
 

@@ -13,7 +13,7 @@ type frameAnalysis struct {
 	offsetAt []int64 // the stack pointer at the start of each block, unknownOffset = not yet known
 	edits    map[int]edit
 	escapes  bool // an address in the frame may be known outside of the function
-	stack    []address
+	stack    operands
 }
 
 // edit says what is written in place of an instruction.
@@ -90,16 +90,14 @@ func (t *frameAnalysis) analyzeBlock(n int) bool {
 		switch one.op {
 		case opBlock, opLoop, opIf:
 			nests = append(nests, is)
-		case opElse:
-			if !neverFallsThrough(t.code[i-1].op) && is != nests[len(nests)-1] {
+		case opElse, opEnd:
+			last := len(nests) - 1
+			if !neverFallsThrough(t.code[i-1].op) && is != nests[last] {
 				return false
 			}
-			is = nests[len(nests)-1]
-		case opEnd:
-			if !neverFallsThrough(t.code[i-1].op) && is != nests[len(nests)-1] {
-				return false
+			if is = nests[last]; one.op == opEnd {
+				nests = nests[:last]
 			}
-			is, nests = nests[len(nests)-1], nests[:len(nests)-1]
 		case opBr, opBrIf:
 			if !t.analyzeBranch(i, n, nests, is) {
 				return false
@@ -158,13 +156,7 @@ func (t *frameAnalysis) analyzePlain(i, takes, gives int, is *int64) (int, bool)
 	if (one.op == opLocalSet || one.op == opLocalTee) && one.value == stackPointer || one.op == opGlobalSet && one.value == 0 {
 		return 0, false
 	}
-	operand := address{from: -1}
-	for range takes {
-		operand = address{from: -1}
-		if last := len(t.stack) - 1; last >= 0 {
-			operand, t.stack = t.stack[last], t.stack[:last]
-		}
-	}
+	operand := t.stack.replace(takes, gives)
 	if one.op >= opLoadFirst && one.op <= opStoreLast && operand.from >= 0 {
 		from := t.edits[operand.from].offset + operand.plus + one.value
 		if one.value >= maxFrame || from >= maxFrame {
@@ -178,9 +170,6 @@ func (t *frameAnalysis) analyzePlain(i, takes, gives int, is *int64) (int, bool)
 		}
 		t.edits[i] = edit{editAccess, from}
 		t.end = max(t.end, from+int64(accessSizes[one.op-opLoadFirst]))
-	}
-	for range gives {
-		t.stack = append(t.stack, address{from: -1})
 	}
 	return i, true
 }

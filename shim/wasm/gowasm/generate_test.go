@@ -54,11 +54,15 @@ func (j *jumping) iff() { j.op(opIf, emptyType) }
 
 // part is a part of a block.
 func (j *jumping) part(block int) {
-	switch n := j.rand.IntN(14); {
+	switch n := j.rand.IntN(15); {
 	case n < 6:
 		j.straightPart(n, block)
 	case n < 12:
 		j.branchingPart(n, block)
+	case n == 12: // a word of the frame is a pointer, and may be another one behind a store to an array
+		j.useWord()
+		j.element()
+		j.useWord()
 	default:
 		j.statement(1)
 	}
@@ -152,6 +156,21 @@ func (j *jumping) branchingPart(kind, block int) {
 		j.op(opEnd)
 		j.point()
 	}
+}
+
+// element stores to an element of an array in the frame, whose index is a variable.
+func (j *jumping) element() {
+	j.get(stackPointer)
+	j.op(opI64ExtendU)
+	j.get(2)
+	j.op(opI64Const, 1)
+	j.op(0x83) // i64.and
+	j.op(opI64Const, 3)
+	j.op(0x86) // i64.shl
+	j.op(opI64Add)
+	j.op(opI32WrapI64)
+	j.op(opI64Const, int64(j.rand.IntN(0x4000)))
+	j.memory(opI64Store, 0)
 }
 
 // checked uses what lies behind a pointer after a check that it is not nil, as Go's compiler

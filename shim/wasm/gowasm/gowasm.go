@@ -67,19 +67,19 @@ func optimize(sections []format.Section, wazero error) ([]format.Section, Result
 }
 
 // Rewrite returns a Go module with every function rewritten, also those that the verifier refuses,
-// and with fast paths whether or not it can accept connections. It is for comparing a module with
-// what it was before; guests get what Optimize returns.
+// and with fast paths or without, whether or not it can accept connections. It is for comparing a
+// module with what it was before; guests get what Optimize returns.
 //
 // # Errors
 //
 // ErrNotGo.
-func Rewrite(module []byte) ([]byte, Result, error) {
+func Rewrite(module []byte, fastPaths bool) ([]byte, Result, error) {
 	sections, err := format.Split(module)
 	m, ok := readGoModule(sections)
 	if err != nil || !ok || !isGo(sections) {
 		return nil, Result{}, ErrNotGo
 	}
-	m.serves = true
+	m.serves = fastPaths
 	if rewritten, ok := m.rewrite(sections); ok {
 		if _, result, ok := verifyBodies(sections, bodiesOf(rewritten)); ok {
 			return format.Join(rewritten), result, nil

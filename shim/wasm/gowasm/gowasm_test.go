@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
+
+	"github.com/tetratelabs/wazero"
 
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 	"github.com/sunaba-project/sunaba/shim/wasm/gowasm/verify"
@@ -65,97 +68,112 @@ func TestVerifierRefusesWhatIsNotSet(t *testing.T) {
 	}
 }
 
-// mutate changes one instruction of a body, or declines with nil.
-func mutate(r *rand.Rand, body []byte, head int) []byte {
-	code, ok := decode(nil, body, head)
-	if !ok {
-		return nil
-	}
-	one := &code[r.IntN(len(code))]
-	var to []byte
-	switch op := one.op; {
-	case r.IntN(4) == 0:
-		to = bytes.Repeat([]byte{opNop}, int(one.end-one.at))
-	case op >= opLocalGet && op <= opLocalTee:
-		to = append(to, op, byte(r.IntN(12)))
-	case op == opBr || op == opBrIf:
-		to = append(to, op, byte(r.IntN(int(one.value)+3)))
-	case op >= opLoadFirst && op <= opStoreLast:
-		to = binary.AppendUvarint([]byte{op, byte(one.align)}, uint64(max(one.value+int64(r.IntN(5)-2)*4, 0)))
-	case op == opI32Const || op == opI64Const:
-		to = appendSigned([]byte{op}, one.value+int64(r.IntN(5)-2)*8)
-	case op == opCall:
-		to = []byte{op, byte(1 + r.IntN(2))}
-	case op > opF64Const && op <= opNumericLast:
-		to = []byte{op ^ byte(1<<r.IntN(3))}
-	default:
-		return nil
-	}
-	if bytes.Equal(to, body[one.at:one.end]) {
-		return nil
-	}
-	return append(append(bytes.Clone(body[:one.at]), to...), body[one.end:]...)
-}
+// mutants counts what the verifier accepts of changed functions, and what of that is harmful.
+type mutants struct{ tried, passed, harmful int }
 
-// TestVerifierFindsMutations changes random instructions of rewritten functions. What the verifier
-// accepts must be harmless: it does the same with every parameter.
-func TestVerifierFindsMutations(t *testing.T) {
-	r := hosted(t)
-	tried, passed, harmful := 0, 0, 0
-	for seed := range uint64(mutated) {
-		j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 5)), callee: 1}}
-		j.count = 1 + j.rand.IntN(5)
-		sections, err := format.Split(j.build())
-		if err != nil {
-			t.Fatal(err)
-		}
-		rewritten, told, ok := rewriteVerified(sections)
-		if !ok || told.Rewritten == 0 {
+// judge asks the verifier about bodies in place of the last function of a module. What it accepts
+// must be harmless: it does the same with every parameter below the limit.
+func (c *mutants) judge(t *testing.T, r wazero.Runtime, sections []format.Section, limit int, bodies func(yield func([]byte) bool)) {
+	t.Helper()
+	verifier, err := verify.New(sections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(bodiesOf(sections)) - 1
+	want := map[int]string{}
+	for body := range bodies {
+		c.tried++
+		if verifier.Function(last, body) != nil {
 			continue
 		}
-		verifier, err := verify.New(sections)
-		if err != nil {
+		module := inPlaceOf(sections, body)
+		if valid, err := r.CompileModule(context.Background(), module); err != nil {
+			continue // wazero refuses it
+		} else if err := valid.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		bodies := bodiesOf(rewritten)
-		last := len(bodies) - 1
-		head := format.Reader{Rest: bodies[last]}
-		for range head.Number() {
-			head.Number()
-			head.Octet()
+		c.passed++
+		for param := range limit {
+			if _, ok := want[param]; !ok {
+				want[param] = outcome(t, r, format.Join(sections), uint64(param))
+			}
+			if got := outcome(t, r, module, uint64(param)); got != want[param] {
+				c.harmful++
+				t.Errorf("called with %d it does\n%.300s\nand not\n%.300s\nbody %x", param, got, want[param], body)
+			}
 		}
-		want := map[uint64]string{}
+	}
+}
+
+// mutate judges random mutations of a random function.
+func (c *mutants) mutate(t *testing.T, r wazero.Runtime, seed uint64) {
+	t.Helper()
+	sections, body, j := rewrittenAtRandom(t, seed)
+	h, ok := readHeader(body)
+	if !ok {
+		t.Fatalf("seed %d: not understood", seed)
+	}
+	c.judge(t, r, sections, j.count+3, func(yield func([]byte) bool) {
 		for range 150 {
-			mutant := mutate(j.rand, bodies[last], len(bodies[last])-len(head.Rest))
-			if mutant == nil {
-				continue
-			}
-			tried++
-			if verifier.Function(last, mutant) != nil {
-				continue
-			}
-			module := inPlaceOf(sections, mutant)
-			if c, err := r.CompileModule(context.Background(), module); err != nil {
-				continue // not valid: wazero refuses it
-			} else if err := c.Close(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			passed++
-			for param := range uint64(j.count + 3) {
-				if _, ok := want[param]; !ok {
-					want[param] = outcome(t, r, format.Join(sections), param)
-				}
-				if got := outcome(t, r, module, param); got != want[param] {
-					harmful++
-					t.Errorf("seed %d, called with %d: it does\n%.300s\nand not\n%.300s\nbody %x\nbut was %x", seed, param, got, want[param], mutant, bodies[last])
-				}
+			if mutant := mutate(j.rand, body, h); mutant != nil && !yield(mutant) {
+				return
 			}
 		}
+	})
+}
+
+// FuzzVerifier judges mutations of the functions of as many seeds as there is time for.
+func FuzzVerifier(f *testing.F) {
+	f.Add(uint64(mutated))
+	f.Fuzz(func(t *testing.T, seed uint64) { new(mutants).mutate(t, hosted(t), seed) })
+}
+
+// TestVerifierFindsMutations changes random instructions of rewritten functions, and moves, repeats
+// and leaves out pieces of them.
+func TestVerifierFindsMutations(t *testing.T) {
+	r := hosted(t)
+	var c mutants
+	for seed := range uint64(mutated) {
+		c.mutate(t, r, seed)
 	}
-	if tried < 20*mutated || passed == 0 {
-		t.Errorf("%d mutations were tried and %d passed", tried, passed)
+	if c.tried < 20*mutated || c.passed == 0 {
+		t.Errorf("%d mutations were tried and %d passed", c.tried, c.passed)
 	}
-	t.Logf("of %d mutations %d were let through, %d of them do something else", tried, passed, harmful)
+	t.Logf("of %d mutations %d were let through, %d of them do something else", c.tried, c.passed, c.harmful)
+}
+
+// TestVerifierFindsStaleWords has rewritten functions take a word of the frame for what it was
+// before.
+func TestVerifierFindsStaleWords(t *testing.T) {
+	r := hosted(t)
+	var c mutants
+	for seed := range uint64(10 * mutated) {
+		sections, body, j := rewrittenAtRandom(t, seed)
+		if h, ok := readHeader(body); ok {
+			c.judge(t, r, sections, j.count+3, slices.Values(stale(body, h)))
+		}
+	}
+	if c.tried < 5*mutated || c.passed == c.tried {
+		t.Errorf("%d mutations were tried and %d passed", c.tried, c.passed)
+	}
+	t.Logf("of %d mutations %d were let through, %d of them do something else", c.tried, c.passed, c.harmful)
+}
+
+// rewrittenAtRandom is a random module, and its last function rewritten.
+func rewrittenAtRandom(t *testing.T, seed uint64) ([]format.Section, []byte, *jumping) {
+	t.Helper()
+	j := &jumping{framed: framed{rand: rand.New(rand.NewPCG(seed, 5)), callee: 1}}
+	j.count = 1 + j.rand.IntN(5)
+	sections, err := format.Split(j.build())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rewritten, _, ok := rewriteVerified(sections)
+	if !ok {
+		t.Fatalf("seed %d: not rewritten", seed)
+	}
+	bodies := bodiesOf(rewritten)
+	return sections, bodies[len(bodies)-1], j
 }
 
 // mutated is how many functions are changed.

@@ -47,15 +47,8 @@ func readGoModule(sections []format.Section) (*goModule, bool) {
 	for _, t := range types {
 		m.goSignature = append(m.goSignature, string(t.Params) == "\x7f" && string(t.Results) == "\x7f")
 	}
-	r := format.Reader{Rest: format.Find(sections, format.SectionFunction)}
-	for range r.Number() {
-		t := r.Number()
-		if r.Bad || uint64(t) >= uint64(len(types)) {
-			return nil, false
-		}
-		m.functions = append(m.functions, t)
-	}
-	return m, !r.Bad && len(r.Rest) == 0
+	m.functions, ok = format.Functions(sections)
+	return m, ok && !slices.ContainsFunc(m.functions, func(t uint32) bool { return uint64(t) >= uint64(len(types)) })
 }
 
 // popsReturn says whether a call is one of a Go function, which leaves the stack pointer 8 above

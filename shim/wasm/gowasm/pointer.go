@@ -102,11 +102,14 @@ const lookahead = 200
 // is the same, 0 if the first of them reaches farthest. A nil check between them does not count:
 // what is read through two pointers, in either order, is in memory.
 func (w *fastPath) extent(i, end int, key int64) int64 {
-	var stack []bool // for each operand on the stack: is it the address
+	var stack operands // those that come from the address have the instruction that pushed them
 	first, most := int64(0), int64(0)
 	for k := i; k < min(end, i+lookahead); k++ {
 		if other, last, is := w.addressAt(k, end); is {
-			stack = append(stack, other == key)
+			stack.replace(0, 1)
+			if other == key {
+				stack[len(stack)-1].from = k
+			}
 			k = last
 			continue
 		}
@@ -120,20 +123,11 @@ func (w *fastPath) extent(i, end int, key int64) int64 {
 		if !plain || w.invalidates(k, key) {
 			break
 		}
-		operand := false
-		for range takes {
-			operand = false
-			if last := len(stack) - 1; last >= 0 {
-				operand, stack = stack[last], stack[:last]
-			}
-		}
-		if one.op >= opLoadFirst && one.op <= opStoreLast && operand && one.value < maxFrame {
+		operand := stack.replace(takes, gives)
+		if one.op >= opLoadFirst && one.op <= opStoreLast && operand.from >= 0 && one.value < maxFrame {
 			if most = max(most, one.value+int64(accessSizes[one.op-opLoadFirst])); first == 0 {
 				first = most
 			}
-		}
-		for range gives {
-			stack = append(stack, false)
 		}
 	}
 	if first == most {

@@ -229,9 +229,25 @@ func (w *proof) forgetWords(x *state, p place, size int64) {
 	switch {
 	case p.root == w.first:
 		x.words = slices.DeleteFunc(x.words, func(r row[int32]) bool { return r.key < p.at+size && p.at < r.key+8 })
-	case w.escapes || w.v.stack[p.root]:
+	case w.escapes || w.fromStack(p.root):
 		x.words = x.words[:0]
 	}
+}
+
+// fromStack says whether an address is computed from a stack pointer, as that of an element of an
+// array in the frame. It need not be right where the frame's address escapes.
+func (w *proof) fromStack(id int32) bool {
+	n := w.v.all[id]
+	w.steps--
+	switch {
+	case w.steps < 0 || w.v.stack[id]:
+		return true
+	case n.op == opOffset || n.op == opExtend || n.op == opWrap:
+		return w.fromStack(n.a)
+	case n.op == opI64Add || n.op == opI32Add || n.op == opI32Sub:
+		return w.fromStack(n.a) || w.fromStack(n.b)
+	}
+	return false
 }
 
 // applyCall sets the globals as they are after a call.
