@@ -42,7 +42,7 @@ func (m *Manager) put(t *testing.T, id string, phase state.Phase) *Container {
 	return c
 }
 
-// A removal that comes while another one ends finds no record, but the other removal.
+// A start that comes while a removal ends finds no record, but the removal.
 func TestRefusalDuringARemovalHasTheName(t *testing.T) {
 	m := records(t)
 	c := m.put(t, "c", state.Exited)
@@ -54,9 +54,35 @@ func TestRefusalDuringARemovalHasTheName(t *testing.T) {
 	if err := m.records.Drop("c"); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = c.claim("remove", state.Exited)
-	if want := `remove container "name of c": a request to remove it is in progress: failed precondition`; err == nil || err.Error() != want {
+	_, _, err = c.claim("start", state.Created)
+	if want := `start container "name of c": a request to remove it is in progress: failed precondition`; err == nil || err.Error() != want {
 		t.Errorf("refused with %v, want %s", err, want)
+	}
+}
+
+// A removal that comes while another one is in progress waits for it, and is no error: clients that
+// heard nothing in time ask again, and RemoveContainer is idempotent.
+func TestRemovalsAtOnce(t *testing.T) {
+	m := records(t)
+	c := m.put(t, "c", state.Exited)
+	_, end, err := c.claim("remove", state.Exited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- m.Remove(t.Context(), "c") }()
+	select {
+	case err := <-done:
+		t.Errorf("the second removal did not wait for the first: %v", err)
+		done <- nil
+	case <-time.After(10 * time.Millisecond):
+	}
+	if err := m.records.Drop("c"); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -104,7 +130,7 @@ func TestOneRequestAtATime(t *testing.T) {
 		t.Errorf("second request: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- c.settled(t.Context()) }()
+	go func() { done <- m.Stop(t.Context(), "c", 0) }()
 	select {
 	case <-done:
 		t.Error("a stop did not wait for the start")
