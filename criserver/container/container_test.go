@@ -1,9 +1,11 @@
 package container
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -292,6 +294,25 @@ func TestMerge(t *testing.T) {
 	huge := []*runtime.HugepageLimit{{PageSize: "1GB", Limit: 2}}
 	if got := merge(old, &runtime.LinuxContainerResources{HugepageLimits: huge}); len(got.GetHugepageLimits()) != 1 || got.GetHugepageLimits()[0].GetPageSize() != "1GB" {
 		t.Errorf("huge pages: %v", got)
+	}
+}
+
+// A change of limits that fails because its container ends has left nothing behind, and says so.
+func TestTakeBackOfAContainerThatHasEnded(t *testing.T) {
+	var logged strings.Builder
+	for _, want := range []struct {
+		err  error
+		told bool
+	}{{errdefs.ErrNotFound, false}, {errdefs.ErrFailedPrecondition, false}, {nil, false}, {errdefs.ErrInternal, true}} {
+		logged.Reset()
+		r := &resizing{
+			Container: &Container{log: slog.New(slog.NewTextHandler(&logged, nil))},
+			undo:      []func(context.Context) error{func(context.Context) error { return want.err }},
+		}
+		r.takeBack(t.Context())
+		if told := strings.Contains(logged.String(), "failed to take back"); told != want.told {
+			t.Errorf("%v: logged %q", want.err, logged.String())
+		}
 	}
 }
 

@@ -178,12 +178,13 @@ func (r *resizing) rescore(from, to int) error {
 	return nil
 }
 
-// takeBack undoes a change of limits that did not come through.
+// takeBack undoes a change of limits that did not come through. Of a container that has ended
+// meanwhile there is nothing to undo.
 func (r *resizing) takeBack(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	for _, u := range r.undo {
-		if err := u(ctx); err != nil {
+		if err := u(ctx); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
 			r.log.Error("failed to take back a change of resources", "error", err)
 		}
 	}
