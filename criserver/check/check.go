@@ -15,6 +15,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/host/clock"
 )
 
 // Options say what is checked.
@@ -79,10 +80,8 @@ const (
 func Run(ctx context.Context, o Options) (Result, error) {
 	result, err := look(ctx, o)
 	for n := 1; n < looks && err == nil && len(result.Findings) > 0; n++ {
-		select {
-		case <-ctx.Done():
-			return result, ctx.Err()
-		case <-time.After(pause):
+		if err := clock.Sleep(ctx, pause); err != nil {
+			return result, err
 		}
 		var again Result
 		if again, err = look(ctx, o); err != nil {

@@ -1,9 +1,11 @@
 package container
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -42,7 +44,7 @@ func (m *Manager) put(t *testing.T, id string, phase state.Phase) *Container {
 	return c
 }
 
-// A removal that comes while another one ends finds no record, but the other removal.
+// A start that comes while a removal ends finds no record, but the removal.
 func TestRefusalDuringARemovalHasTheName(t *testing.T) {
 	m := records(t)
 	c := m.put(t, "c", state.Exited)
@@ -54,9 +56,35 @@ func TestRefusalDuringARemovalHasTheName(t *testing.T) {
 	if err := m.records.Drop("c"); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = c.claim("remove", state.Exited)
-	if want := `remove container "name of c": a request to remove it is in progress: failed precondition`; err == nil || err.Error() != want {
+	_, _, err = c.claim("start", state.Created)
+	if want := `start container "name of c": a request to remove it is in progress: failed precondition`; err == nil || err.Error() != want {
 		t.Errorf("refused with %v, want %s", err, want)
+	}
+}
+
+// A removal that comes while another one is in progress waits for it, and is no error: clients that
+// heard nothing in time ask again, and RemoveContainer is idempotent.
+func TestRemovalsAtOnce(t *testing.T) {
+	m := records(t)
+	c := m.put(t, "c", state.Exited)
+	_, end, err := c.claim("remove", state.Exited)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- m.Remove(t.Context(), "c") }()
+	select {
+	case err := <-done:
+		t.Errorf("the second removal did not wait for the first: %v", err)
+		done <- nil
+	case <-time.After(10 * time.Millisecond):
+	}
+	if err := m.records.Drop("c"); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
@@ -104,7 +132,7 @@ func TestOneRequestAtATime(t *testing.T) {
 		t.Errorf("second request: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- c.settled(t.Context()) }()
+	go func() { done <- m.Stop(t.Context(), "c", 0) }()
 	select {
 	case <-done:
 		t.Error("a stop did not wait for the start")
@@ -266,6 +294,25 @@ func TestMerge(t *testing.T) {
 	huge := []*runtime.HugepageLimit{{PageSize: "1GB", Limit: 2}}
 	if got := merge(old, &runtime.LinuxContainerResources{HugepageLimits: huge}); len(got.GetHugepageLimits()) != 1 || got.GetHugepageLimits()[0].GetPageSize() != "1GB" {
 		t.Errorf("huge pages: %v", got)
+	}
+}
+
+// A change of limits that fails because its container ends has left nothing behind, and says so.
+func TestTakeBackOfAContainerThatHasEnded(t *testing.T) {
+	var logged strings.Builder
+	for _, want := range []struct {
+		err  error
+		told bool
+	}{{errdefs.ErrNotFound, false}, {errdefs.ErrFailedPrecondition, false}, {nil, false}, {errdefs.ErrInternal, true}} {
+		logged.Reset()
+		r := &resizing{
+			Container: &Container{log: slog.New(slog.NewTextHandler(&logged, nil))},
+			undo:      []func(context.Context) error{func(context.Context) error { return want.err }},
+		}
+		r.takeBack(t.Context())
+		if told := strings.Contains(logged.String(), "failed to take back"); told != want.told {
+			t.Errorf("%v: logged %q", want.err, logged.String())
+		}
 	}
 }
 

@@ -12,8 +12,8 @@
 //	   │                    └─ failed to start ────────────────────────────┘
 //	   └─ not made: nothing is left
 //
-// Start and Remove, and changes of resources, exclude one another by Container.claim; a stop waits
-// for a start to end.
+// Start and Remove, and changes of resources, exclude one another by Container.claim; stops and
+// removals wait for it.
 //
 // # Exit
 //

@@ -13,12 +13,13 @@ import (
 	"github.com/sunaba-project/sunaba/host/space"
 )
 
-// Remove takes a container away; one that runs is killed first. It is no error if it is not there.
-// The log file stays: it is the client's.
+// Remove takes a container away; one that runs, or that another request starts, is killed first. It
+// is no error if it is not there, or if another request removes it. The log file stays: it is the
+// client's.
 //
 // # Errors
 //
-// ErrFailedPrecondition if it is being started or removed by another request.
+// ErrFailedPrecondition if it is started after it was killed.
 func (m *Manager) Remove(ctx context.Context, id string) error {
 	return errors.Join(m.remove(ctx, id), m.records.Settle())
 }
@@ -29,12 +30,10 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 	if c == nil || err != nil {
 		return err
 	}
-	if rec.Phase == state.Running || rec.Phase == state.Unknown {
-		if err := m.Stop(ctx, rec.ID, 0); err != nil {
-			return err
-		}
+	if err := m.Stop(ctx, rec.ID, 0); err != nil {
+		return err
 	}
-	rec, end, err := c.claim("remove", state.Created, state.Exited)
+	rec, end, err := c.wait(ctx, "remove", state.Created, state.Exited)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}

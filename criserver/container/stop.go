@@ -30,16 +30,15 @@ func (m *Manager) Stop(ctx context.Context, id string, grace time.Duration) erro
 	if c == nil || err != nil {
 		return err
 	}
-	if err := c.settled(ctx); err != nil {
-		return err
-	}
-	rec, err := m.records.Get(c.ID)
+	// No request starts it from then on that was there before.
+	rec, end, err := c.wait(ctx, "stop", state.Created, state.Running, state.Unknown, state.Exited)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	end()
 	if rec.Phase != state.Running && rec.Phase != state.Unknown {
 		return nil
 	}
@@ -50,19 +49,6 @@ func (m *Manager) Stop(ctx context.Context, id string, grace time.Duration) erro
 	if err != nil {
 		return fmt.Errorf("stop container %q: %w", rec.Name(), err)
 	}
-	return nil
-}
-
-// settled waits until no request starts the container.
-func (c *Container) settled(ctx context.Context) error {
-	_, end, err := c.wait(ctx, "stop", state.Created, state.Running, state.Unknown, state.Exited)
-	if errdefs.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	end()
 	return nil
 }
 
@@ -80,8 +66,7 @@ func (s stopping) run(ctx context.Context, grace time.Duration) error {
 		return s.withoutShim(ctx)
 	}
 	if grace > 0 {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
+		over := time.After(grace)
 		err := s.signalOnce(ctx)
 		if silent(ctx, err) {
 			return s.endSilent(ctx, err)
@@ -94,7 +79,7 @@ func (s stopping) run(ctx context.Context, grace time.Duration) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timer.C:
+		case <-over:
 		}
 	}
 	err := s.shim.Kill(ctx, s.ID, "", syscall.SIGKILL, s.sharesPIDs)

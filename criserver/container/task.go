@@ -9,6 +9,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/clock"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -110,7 +111,7 @@ func (t task) drop(ctx context.Context) {
 	err := t.shim.Remove(ctx, t.id)
 	// A launch whose caller has left may start the process between the signal and the
 	// removal, which is refused then. A disk that is read-only refuses it for longer.
-	for wait := 10 * time.Millisecond; errdefs.IsFailedPrecondition(err) && wait < time.Second && pause(ctx, wait); wait *= 2 {
+	for wait := 10 * time.Millisecond; errdefs.IsFailedPrecondition(err) && wait < time.Second && clock.Sleep(ctx, wait) == nil; wait *= 2 {
 		err = t.shim.Remove(ctx, t.id)
 	}
 	if err != nil && !errdefs.IsNotFound(err) {
@@ -124,15 +125,5 @@ func (t task) vacate(ctx context.Context, cgroupsPath string) {
 	defer cancel()
 	if err := t.shim.Vacate(ctx, cgroupsPath); err != nil && !errdefs.IsUnavailable(err) {
 		t.log.Warn("failed to end prewarmed guest process", "error", err)
-	}
-}
-
-// pause waits, and says whether the context still holds.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/spec/facts"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/oomscore"
 )
 
 // Update changes the limits of a container that is created or runs. Values that are zero stay as
@@ -64,7 +66,7 @@ func (m *Manager) resize(ctx context.Context, c *Container, rec state.Container,
 	}
 	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
 	if err == nil {
-		r := &resizing{Container: c, sandbox: sb, rec: rec, want: want, limits: limits, host: m.o.Host}
+		r := &resizing{Container: c, sandbox: sb, rec: rec, want: want, limits: limits, host: m.o.Host, pids: m.o.Cgroups.Group(rec.CgroupsPath).Pids}
 		err = r.run(ctx)
 	}
 	if err != nil {
@@ -86,6 +88,7 @@ type resizing struct {
 	want    *runtime.LinuxContainerResources
 	limits  *specs.LinuxResources
 	host    spec.Host
+	pids    func() ([]int, error)         // of the container
 	undo    []func(context.Context) error // of what was changed so far
 }
 
@@ -121,7 +124,7 @@ func (r *resizing) changeSpec() (old *specs.LinuxResources, err error) {
 		r.limits.Devices = old.Devices
 	}
 	s.Linux.Resources = r.limits
-	adj := spec.OOMScoreAdj(int(r.want.GetOomScoreAdj()), r.host)
+	adj := r.score(r.want)
 	s.Process.OOMScoreAdj = &adj
 	dir := filepath.Join(r.sandbox.Dir, r.ID)
 	if err := build.WriteSpec(dir, &s); err != nil {
@@ -143,15 +146,45 @@ func (r *resizing) changeTask(ctx context.Context, old *specs.LinuxResources) er
 	if err := shim.Update(ctx, r.ID, r.limits); err != nil {
 		return cgroup.Refused("linux", err)
 	}
+	had, wanted := r.score(r.rec.Resources.Value), r.score(r.want)
+	r.undo = append(r.undo, func(context.Context) error { return r.rescore(wanted, had) })
+	return r.rescore(had, wanted)
+}
+
+// score is the oom_score_adj of a container with these limits.
+func (r *resizing) score(limits *runtime.LinuxContainerResources) int {
+	return spec.OOMScoreAdj(int(limits.GetOomScoreAdj()), r.host)
+}
+
+// rescore gives the container's processes another oom_score_adj, except those that have changed
+// theirs. It looks again until it finds none with the old one: a new process has its parent's.
+func (r *resizing) rescore(from, to int) error {
+	for left := from != to; left; {
+		pids, err := r.pids()
+		if err != nil {
+			return err
+		}
+		left = false
+		for _, pid := range pids {
+			if has, err := oomscore.Get(pid); err != nil || has != from { // an error: it has ended
+				continue
+			}
+			if err := oomscore.Set(pid, to); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("set oom_score_adj: %w", err)
+			}
+			left = true
+		}
+	}
 	return nil
 }
 
-// takeBack undoes a change of limits that did not come through.
+// takeBack undoes a change of limits that did not come through. Of a container that has ended
+// meanwhile there is nothing to undo.
 func (r *resizing) takeBack(ctx context.Context) {
 	ctx, cancel := sandbox.Aside(ctx)
 	defer cancel()
 	for _, u := range r.undo {
-		if err := u(ctx); err != nil {
+		if err := u(ctx); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
 			r.log.Error("failed to take back a change of resources", "error", err)
 		}
 	}
@@ -163,20 +196,13 @@ func merge(old, change *runtime.LinuxContainerResources) *runtime.LinuxContainer
 	if old != nil {
 		out = proto.Clone(old).(*runtime.LinuxContainerResources)
 	}
-	huge, unified := out.GetHugepageLimits(), maps.Clone(out.GetUnified())
+	huge := out.GetHugepageLimits()
 	// Merge takes what is set, and with proto3 that is what is not zero; lists it would append.
-	out.HugepageLimits, out.Unified = nil, nil
+	out.HugepageLimits = nil
 	proto.Merge(out, change)
 	if len(out.HugepageLimits) == 0 {
 		out.HugepageLimits = huge
 	}
-	for k, v := range out.GetUnified() {
-		if unified == nil {
-			unified = map[string]string{}
-		}
-		unified[k] = v
-	}
-	out.Unified = unified
 	return out
 }
 
@@ -187,23 +213,12 @@ func merge(old, change *runtime.LinuxContainerResources) *runtime.LinuxContainer
 //
 // ErrFailedPrecondition if the container does not run; no file is made then.
 func (m *Manager) ReopenLog(ctx context.Context, id string) error {
-	rec, err := m.Get(id)
+	r, err := m.Reach(id)
 	if err != nil {
-		return err
+		return fmt.Errorf("reopen log: %w", err)
 	}
-	if rec.Phase != state.Running {
-		return fmt.Errorf("reopen log of container %q: it is %s: %w", rec.Name(), rec.Phase, errdefs.ErrFailedPrecondition)
-	}
-	sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID)
-	if err != nil {
-		return err
-	}
-	shim := sb.Shim()
-	if shim == nil {
-		return fmt.Errorf("reopen log of container %q: its sandbox is not ready: %w", rec.Name(), errdefs.ErrFailedPrecondition)
-	}
-	if err := shim.ReopenLog(ctx, rec.ID); err != nil {
-		return fmt.Errorf("reopen log of container %q: %w", rec.Name(), err)
+	if err := r.Shim.ReopenLog(ctx, r.Record.ID); err != nil {
+		return fmt.Errorf("reopen log of container %q: %w", r.Record.Name(), err)
 	}
 	return nil
 }

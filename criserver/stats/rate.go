@@ -17,8 +17,9 @@ type Rates struct {
 }
 
 type window struct {
-	from usage.CPU
-	rate uint64
+	from  usage.CPU
+	rate  uint64
+	known bool // rate is one
 }
 
 const firstSweep = 256
@@ -44,10 +45,10 @@ func (r *Rates) NanoCores(id string, now usage.CPU) (uint64, bool) {
 	}
 	elapsed := now.At.Sub(w.from.At)
 	if elapsed < minWindow {
-		return w.rate, w.rate != 0
+		return w.rate, w.known
 	}
 	w.rate = uint64(float64(now.Usage-w.from.Usage) / elapsed.Seconds())
-	w.from = now
+	w.from, w.known = now, true
 	return w.rate, true
 }
 

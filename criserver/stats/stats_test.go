@@ -116,7 +116,8 @@ func TestRates(t *testing.T) {
 		{1000, 600, 500_000_000, true},
 		{1100, 700, 500_000_000, true}, // the rate before still stands
 		{3000, 600, 0, true},
-		{3100, 5, 0, false}, // a new cgroup of the same name
+		{3050, 600, 0, true}, // also that of an idle one
+		{3100, 5, 0, false},  // a new cgroup of the same name
 	} {
 		if got, ok := at(c.ms, c.used); got != c.want || ok != c.ok {
 			t.Errorf("at %d ms: %d, %t; want %d, %t", c.ms, got, ok, c.want, c.ok)

@@ -8,24 +8,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/clock"
 )
 
 const (
 	backoffFirst = 500 * time.Millisecond
 	backoffMost  = 30 * time.Second
 )
-
-// sleep waits for d on the real clock.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 // backoff is the pause before try number n (from 0) is repeated: it doubles from try to try, and
 // half of it is random, so that the nodes of a cluster do not come back all at once.
@@ -63,7 +53,7 @@ type pacer struct {
 }
 
 func newPacer(sleep func(context.Context, time.Duration) error, most time.Duration) *pacer {
-	return &pacer{sleep: sleep, most: most, until: make(map[string]time.Time)}
+	return &pacer{sleep: clock.Sleep, most: most, until: make(map[string]time.Time)}
 }
 
 // left returns how long a host wants to be left alone yet.

@@ -42,6 +42,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/net/http/httpproxy"
 
+	"github.com/sunaba-project/sunaba/host/clock"
 	"github.com/sunaba-project/sunaba/images/registry/credentials"
 	"github.com/sunaba-project/sunaba/images/registry/hosts"
 )
@@ -120,7 +121,7 @@ func (o Options) withDefaults() Options {
 	o.RangeThreshold = cmp.Or(o.RangeThreshold, DefaultRangeThreshold)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = clock.Sleep
 	}
 	return o
 }

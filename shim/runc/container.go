@@ -235,13 +235,15 @@ func (p *process) Start(ctx context.Context) error {
 	defer console.close()
 	name := fnv.New64a()
 	name.Write([]byte(p.exec.id))
-	pidFile := filepath.Join(c.dir, fmt.Sprintf("exec-%x.pid", name.Sum64()))
+	path := filepath.Join(c.dir, fmt.Sprintf("exec-%x", name.Sum64()))
+	pidFile, log := path+".pid", path+".json"
 	defer os.Remove(pidFile)
-	opts := &runc.ExecOpts{PidFile: pidFile, Detach: true, IO: childIO{files: p.exec.io}}
+	defer os.Remove(log)
+	opts := &runc.ExecOpts{PidFile: pidFile, LogFile: log, Detach: true, IO: childIO{files: p.exec.io}}
 	if p.exec.io.Terminal {
 		opts.ConsoleSocket, opts.IO = console, childIO{}
 	}
-	err = c.ask(func() error { return c.runtime.Exec(ctx, c.id, p.exec.spec, opts) })
+	err = c.askWith(log, func() error { return c.runtime.Exec(ctx, c.id, p.exec.spec, opts) })
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,10 @@ import (
 
 // ask runs the runtime and, when it fails, says what the runtime's log has to say. Who called the
 // shim knows what it asked for, of which container, and says that in front.
-func (c *container) ask(run func() error) error {
-	path := filepath.Join(c.dir, logName)
+func (c *container) ask(run func() error) error { return c.askWith(filepath.Join(c.dir, logName), run) }
+
+// askWith is ask with another log than the container's, for what runs beside others of its kind.
+func (c *container) askWith(path string, run func() error) error {
 	var before int64
 	if info, err := os.Stat(path); err == nil {
 		before = info.Size()

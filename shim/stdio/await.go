@@ -60,11 +60,9 @@ func (g *gate) wait() {
 	if g == nil {
 		return
 	}
-	t := time.NewTimer(awaitTime)
-	defer t.Stop()
 	select {
 	case <-g.opened:
-	case <-t.C:
+	case <-time.After(awaitTime):
 		g.open()
 	}
 }

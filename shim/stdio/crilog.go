@@ -58,12 +58,12 @@ func openLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
 }
 
 // appendTo opens a log, which must be a regular file: a pipe would hold up whoever opens it or
-// writes to it.
+// writes to it, and a link lead out of the folder of logs, into which pods may write.
 func appendTo(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o640)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o640)
 	switch {
-	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR):
-		// A pipe that nothing reads, a socket, or a folder.
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ELOOP):
+		// A pipe that nothing reads, a socket, a folder, or a link.
 		return nil, fmt.Errorf("%q is not a regular file: %w", path, errdefs.ErrInvalidArgument)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR): // its folder was taken away
 		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)

@@ -115,7 +115,8 @@ func TestLogFile(t *testing.T) {
 	}
 }
 
-// A log that is none is refused: nothing waits for the reader of a pipe.
+// A log that is none is refused: nothing waits for the reader of a pipe, and nothing writes where a
+// link leads that a pod with the node's logs as a volume has laid there.
 func TestLogThatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"alone", "read"} {
@@ -128,10 +129,21 @@ func TestLogThatIsNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	for _, path := range []string{filepath.Join(dir, "alone"), filepath.Join(dir, "read"), os.DevNull} {
+	other := filepath.Join(dir, "other")
+	for name, to := range map[string]string{"link": other, "chain": "link"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{
+		filepath.Join(dir, "alone"), filepath.Join(dir, "read"), os.DevNull, filepath.Join(dir, "link"), filepath.Join(dir, "chain"),
+	} {
 		if _, err := openLog(path, Limits{}, slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+	if _, err := os.Lstat(other); err == nil {
+		t.Error("a file was made where a link leads")
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/oomscore"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/shared/handoff"
@@ -81,7 +80,7 @@ func (c *container) record(spec *specs.Spec, t bundle.Task) error {
 	pid := c.init.engine.Pid()
 	if spec.Process != nil && spec.Process.OOMScoreAdj == nil {
 		// The shim is the last that memory shortage should hit; its containers are not.
-		_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0)
+		_ = oomscore.Set(pid, 0)
 	}
 	if path := c.engine.Cgroup(); path != t.Cgroup {
 		t.Cgroup = path

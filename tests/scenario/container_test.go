@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -531,5 +532,30 @@ func TestExecSync(t *testing.T) {
 		if _, err := m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"sleep", "100"}, Timeout: 1}); grpcstatus.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("under %s: %v, want DeadlineExceeded", handler, err)
 		}
+	}
+}
+
+// Of commands that fail side by side in one container, each is answered with its own reason.
+func TestExecsThatFailAtOnce(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	for _, handler := range everyHandler {
+		c := m.run(handler).begin(sh("echo up; sleep 1000"))
+		c.says("up")
+		var all sync.WaitGroup
+		for n := range 10 {
+			command, want := fmt.Sprintf("/absent-%d", n), codes.InvalidArgument
+			word := command
+			if n%2 == 0 {
+				command, want, word = "/etc/passwd", codes.PermissionDenied, "ermission denied" // crun does not say of what
+			}
+			all.Go(func() {
+				_, err := m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{command}})
+				if grpcstatus.Code(err) != want || !strings.Contains(err.Error(), word) {
+					t.Errorf("under %s: exec of %s: %v, want %s", handler, command, err, want)
+				}
+			})
+		}
+		all.Wait()
 	}
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -42,6 +43,37 @@ func TestIdempotence(t *testing.T) {
 	}
 	if _, err := m.RemovePodSandbox(ctx, &runtime.RemovePodSandboxRequest{PodSandboxId: noSuchID}); err != nil {
 		t.Errorf("remove a pod that never was: %v", err)
+	}
+}
+
+// Requests for the removal of one container at once are no errors, also while it is started: it
+// runs then at no time after that they were answered.
+func TestRemovalsAtOnce(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	p := m.run("runc")
+	for _, starts := range []bool{false, true} {
+		for range 5 {
+			c := p.create(sh("sleep 1000"))
+			var all sync.WaitGroup
+			if starts {
+				all.Go(func() { // which of the two comes first is open
+					_, _ = m.StartContainer(t.Context(), &runtime.StartContainerRequest{ContainerId: c.id})
+				})
+			}
+			for range 3 {
+				all.Go(func() {
+					_, err := m.RemoveContainer(t.Context(), &runtime.RemoveContainerRequest{ContainerId: c.id})
+					if err != nil {
+						t.Errorf("remove, while it is started (%t): %v", starts, err)
+					}
+				})
+			}
+			all.Wait()
+			if _, err := m.ContainerStatus(t.Context(), &runtime.ContainerStatusRequest{ContainerId: c.id}); grpcstatus.Code(err) != codes.NotFound {
+				t.Errorf("status of the removed container: %v", err)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/tests/node"
 )
 
 // What a security context and the other fields ask for is what the container's process finds, under
@@ -212,4 +216,58 @@ func TestAppArmor(t *testing.T) {
 			t.Errorf("%v: %q does not say %q", tt.config.GetLinux().GetSecurityContext().GetApparmor(), c.text(), tt.says)
 		}
 	}
+}
+
+// A change of oom_score_adj reaches what runs: a kubelet asks for it when it resizes the memory of a
+// pod. A process that has chosen a score by itself keeps it.
+func TestOOMScoreOfARunningContainer(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
+	for _, handler := range everyHandler {
+		config := sh("echo 990 > /proc/self/oom_score_adj; sleep 1000 & echo 900 > /proc/self/oom_score_adj; sleep 1000 & echo idle; wait")
+		if handler == "wasm" {
+			config = containerConfig(world.Guest, "idle")
+		}
+		config.Linux.Resources = &runtime.LinuxContainerResources{OomScoreAdj: 900}
+		c := m.run(handler).begin(config)
+		c.says("idle")
+		for _, step := range []struct {
+			change *runtime.LinuxContainerResources
+			fails  bool
+			want   int
+		}{
+			{&runtime.LinuxContainerResources{OomScoreAdj: 950}, false, 950},
+			{&runtime.LinuxContainerResources{CpuShares: 500}, false, 950}, // not given
+			{&runtime.LinuxContainerResources{OomScoreAdj: 960, CpusetCpus: "4000"}, true, 950},
+			{&runtime.LinuxContainerResources{OomScoreAdj: 300}, false, 300},
+		} {
+			_, err := m.UpdateContainerResources(t.Context(), &runtime.UpdateContainerResourcesRequest{ContainerId: c.id, Linux: step.change})
+			if (err != nil) != step.fails {
+				t.Errorf("under %s: update to %v: %v", handler, step.change, err)
+			}
+			if got := c.status().GetResources().GetLinux().GetOomScoreAdj(); got != int64(step.want) {
+				t.Errorf("under %s: after an update to %v the status has %d", handler, step.change, got)
+			}
+			want := fmt.Sprint(step.want)
+			if handler != "wasm" {
+				want = fmt.Sprintf("%[1]d %[1]d 990", step.want)
+			}
+			if got := c.oomScores(); got != want {
+				t.Errorf("under %s: after an update to %v the processes have %s, want %s", handler, step.change, got, want)
+			}
+		}
+	}
+}
+
+// oomScores are those of the container's processes, in order.
+func (c *container) oomScores() string {
+	c.t.Helper()
+	group := must(cgroup.Open(node.ContainerCgroup(c.pod.id, c.id)))
+	var scores []string
+	for _, pid := range must(group.Pids()) {
+		scores = append(scores, strings.TrimSpace(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))))))
+	}
+	slices.Sort(scores)
+	return strings.Join(scores, " ")
 }

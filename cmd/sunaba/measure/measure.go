@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/client"
+	"github.com/sunaba-project/sunaba/host/clock"
 )
 
 // Options say what to run. All but Load and Args are needed.
@@ -191,10 +192,8 @@ func (r *run) pod(ctx context.Context, i int) (Figures, error) {
 	if f.Start, _, err = r.watch(ctx, id, settle, look); err != nil {
 		return f, err
 	}
-	select { // a pod that is measured is not idle: left alone, it gives memory back
-	case <-ctx.Done():
-		return f, ctx.Err()
-	case <-time.After(settle):
+	if err := clock.Sleep(ctx, settle); err != nil { // a pod that is measured is not idle: left alone, it gives memory back
+		return f, err
 	}
 	if f.Idle, f.IdleCPU, err = r.watch(ctx, id, r.o.Idle, r.o.Idle); err != nil {
 		return f, err
@@ -271,10 +270,8 @@ func (r *run) watch(ctx context.Context, id string, during, every time.Duration)
 			}
 			return memory, float64(last-first) / float64(passed) * 1000, nil
 		}
-		select {
-		case <-ctx.Done():
-			return 0, 0, ctx.Err()
-		case <-time.After(every):
+		if err := clock.Sleep(ctx, every); err != nil {
+			return 0, 0, err
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/host/clock"
 	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/pods/translate"
 )
@@ -27,10 +28,8 @@ func usage(ctx context.Context, cri statsCRI) ([]api.ContainerUsage, error) {
 	if err == nil && slices.ContainsFunc(list.GetStats(), func(s *runtime.ContainerStats) bool {
 		return s.GetCpu() != nil && s.GetCpu().GetUsageNanoCores() == nil
 	}) {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(rateTime):
+		if err := clock.Sleep(ctx, rateTime); err != nil {
+			return nil, err
 		}
 		list, err = cri.ListContainerStats(ctx, &runtime.ListContainerStatsRequest{})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/sunaba-project/sunaba/cmd/sunaba/units"
 	"github.com/sunaba-project/sunaba/criserver/client"
 	"github.com/sunaba-project/sunaba/criserver/overhead"
+	"github.com/sunaba-project/sunaba/host/clock"
 )
 
 // Options say how to show.
@@ -63,7 +64,7 @@ func Run(ctx context.Context, c client.Sandboxes, o Options) error {
 		if _, err := Read(ctx, c, meter); err != nil {
 			return err
 		}
-		if !sleep(ctx, o.Every) {
+		if clock.Sleep(ctx, o.Every) != nil {
 			return nil
 		}
 		rows, err := Read(ctx, c, meter)
@@ -88,18 +89,9 @@ func Run(ctx context.Context, c client.Sandboxes, o Options) error {
 		if err := show(o.Out, rows, o.Lines()); err != nil {
 			return err
 		}
-		if !sleep(ctx, o.Every) {
+		if clock.Sleep(ctx, o.Every) != nil {
 			return nil
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 

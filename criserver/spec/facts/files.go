@@ -47,8 +47,6 @@ const patience = 10 * time.Second
 // Those of call; ErrFailedPrecondition or the context's error if there is no answer in time.
 func ask[T any](ctx context.Context, p *Paths, verb, path string, call func() (T, error)) (T, error) {
 	q := p.question(verb+" "+path, func() (any, error) { return call() })
-	timer := time.NewTimer(cmp.Or(p.Patience, patience))
-	defer timer.Stop()
 	var zero T
 	var err error = errdefs.ErrFailedPrecondition
 	select {
@@ -57,7 +55,7 @@ func ask[T any](ctx context.Context, p *Paths, verb, path string, call func() (T
 			return zero, q.err
 		}
 		return q.answer.(T), nil // T is the verb's
-	case <-timer.C:
+	case <-time.After(cmp.Or(p.Patience, patience)):
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

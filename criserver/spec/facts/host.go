@@ -3,12 +3,10 @@
 package facts
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/apparmor"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/oomscore"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -45,8 +44,9 @@ func Host() (spec.Host, error) {
 		AppArmor:          apparmor.HostSupports(),
 	}
 	if caps&(1<<unix.CAP_SYS_RESOURCE) == 0 {
-		if h.MinOOMScoreAdj, err = ownOOMScoreAdj(); err != nil {
-			return spec.Host{}, err
+		// The kernel's own lower bound cannot be read; what this process has is known to be allowed.
+		if h.MinOOMScoreAdj, err = oomscore.Get(os.Getpid()); err != nil {
+			return spec.Host{}, fmt.Errorf("read own oom_score_adj: %w", err)
 		}
 	}
 	h.SwapAccounting, h.Hugetlb = controllers(h.CgroupV2)
@@ -89,20 +89,6 @@ func capabilities() (uint64, error) {
 func capabilityNames(set uint64) []string {
 	names, _ := cap.FromBitmap(set)
 	return append([]string{}, names...)
-}
-
-// ownOOMScoreAdj is the lowest value that is known to be allowed without
-// CAP_SYS_RESOURCE: the kernel's own lower bound cannot be read.
-func ownOOMScoreAdj() (int, error) {
-	data, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return 0, fmt.Errorf("read own oom_score_adj: %w", err)
-	}
-	n, err := strconv.Atoi(string(bytes.TrimSpace(data)))
-	if err != nil {
-		return 0, fmt.Errorf("read own oom_score_adj: %w", err)
-	}
-	return n, nil
 }
 
 // controllers tells whether swap and huge pages can be limited.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/oomscore"
 	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/reaper"
@@ -196,7 +197,7 @@ func setOOMScore(pid int, score *int) error {
 	if score == nil {
 		return nil
 	}
-	err := os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(*score)), 0)
+	err := oomscore.Set(pid, *score)
 	// Without CAP_SYS_RESOURCE it cannot be lower than ours, which it has by birth.
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("set oom_score_adj: %w", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/clock"
 	"github.com/sunaba-project/sunaba/host/regular"
 )
 
@@ -142,7 +143,7 @@ func (r *reader) start(ctx context.Context) error {
 			return nil
 		}
 		over = r.o.Running != nil && !r.o.Running(ctx)
-		if err := sleep(ctx, followEvery); err != nil {
+		if err := clock.Sleep(ctx, followEvery); err != nil {
 			return err
 		}
 	}
@@ -172,20 +173,9 @@ func (r *reader) run(ctx context.Context) error {
 			over, asked = !r.o.Running(ctx), time.Now()
 			continue
 		}
-		if err := sleep(ctx, followEvery); err != nil {
+		if err := clock.Sleep(ctx, followEvery); err != nil {
 			return errors.Join(err, r.finish())
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
 }
 

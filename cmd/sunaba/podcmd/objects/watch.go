@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sunaba-project/sunaba/host/clock"
 	"github.com/sunaba-project/sunaba/pods/api"
 )
 
@@ -59,12 +60,7 @@ func Until(ctx context.Context, c *api.Client, t Target, namespace string, is fu
 
 // pause waits before a server that went away is asked again, or until ctx ends.
 func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(askAgain):
-		return nil
-	}
+	return clock.Sleep(ctx, askAgain)
 }
 
 // Follow calls changed for each object that there is, then with api.Listed, then for each change,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/cmd/sunaba/dial"
 	"github.com/sunaba-project/sunaba/cmd/sunaba/podcmd/crilog"
+	"github.com/sunaba-project/sunaba/host/clock"
 )
 
 // source is the log of one container.
@@ -72,10 +73,8 @@ func (l *logReader) one(ctx context.Context, s source) error {
 		if !time.Now().Add(retryLog).Before(end) {
 			return fmt.Errorf("gave up after %s: %w", l.patience, err)
 		}
-		select {
-		case <-time.After(retryLog):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := clock.Sleep(ctx, retryLog); err != nil {
+			return err
 		}
 		var now *corev1.Pod
 		if now, err = l.find(ctx, s.pod); err == nil {
