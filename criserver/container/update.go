@@ -157,9 +157,10 @@ func (r *resizing) score(limits *runtime.LinuxContainerResources) int {
 }
 
 // rescore gives the container's processes another oom_score_adj, except those that have changed
-// theirs. It looks again until it finds none with the old one: a new process has its parent's.
+// theirs. It looks until it finds none with the old one, which new processes have of their parents,
+// but not for ever: a process may set it again and again.
 func (r *resizing) rescore(from, to int) error {
-	for left := from != to; left; {
+	for looks, left := 0, from != to; left && looks < 100; looks++ {
 		pids, err := r.pids()
 		if err != nil {
 			return err

@@ -217,8 +217,8 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// A start that is under way when its pod is deleted, or its agent ends, comes to its end: cut off, it
-// would fail the container whatever its program did.
+// A start that is under way when its pod is deleted, or its agent ends, comes to its end: cut off,
+// it would fail the container whatever its program did.
 func TestDeleteInStart(t *testing.T) {
 	for _, by := range []string{"order", "end of the agent"} {
 		synctest.Test(t, func(t *testing.T) {

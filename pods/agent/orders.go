@@ -120,7 +120,7 @@ func (a *Agent) Delete(ctx context.Context, namespace, name string, uid types.UI
 	return l.onRecord(ctx, fmt.Sprintf("delete %s: its grace period", key), ordered, true)
 }
 
-// onRecord waits until a pod's deletion or change is on record: it outlives a kill of the agent then.
+// onRecord waits until a pod's deletion or change is on record, where it outlives the agent.
 //
 // # Errors
 //

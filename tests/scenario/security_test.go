@@ -218,8 +218,8 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
-// A change of oom_score_adj reaches what runs: a kubelet asks for it when it resizes the memory of a
-// pod. A process that has chosen a score by itself keeps it.
+// A change of oom_score_adj reaches what runs: a kubelet asks for it when it resizes the memory of
+// a pod. A process that has chosen a score by itself keeps it.
 func TestOOMScoreOfARunningContainer(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)

@@ -7,8 +7,8 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/format"
 )
 
-// Locals of a generated function: its parameter, a sum of all that it reads, an address that is used
-// with several offsets, and counters of loops.
+// Locals of a generated function: its parameter, a sum of all that it reads, an address that is
+// used with several offsets, and counters of loops.
 const (
 	parameter = iota
 	sum
@@ -273,8 +273,8 @@ func (g *generated) module() []byte {
 	return format.Join(append(sections, format.NewSection(format.SectionCode, code), format.NewSection(format.SectionData, segments)))
 }
 
-// segments are the data, of which there is enough for an image of the memory. They may lie over each
-// other.
+// segments are the data, of which there is enough for an image of the memory. They may lie over
+// each other.
 func (g *generated) segments() (section []byte, count byte) {
 	data := func(n int) []byte {
 		all := binary.AppendUvarint(nil, uint64(n))

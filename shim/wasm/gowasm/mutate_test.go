@@ -87,8 +87,8 @@ func rearrange(r *rand.Rand, body []byte, code []instruction, locals uint32) []b
 	return nil
 }
 
-// stale returns bodies in which a local is read in place of a word of the frame that it was put into,
-// as if the word were the same still: one for each place where the word is read.
+// stale returns bodies in which a local is read in place of a word of the frame that it was put
+// into, as if the word were the same still: one for each place where the word is read.
 func stale(body []byte, h header) (all [][]byte) {
 	code, ok := decode(nil, body, h.start)
 	if !ok {

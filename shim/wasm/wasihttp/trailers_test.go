@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTrailersAreTheGuests also where a header has the name of one that is announced: what is in the
-// head is not sent again behind the body.
+// TestTrailersAreTheGuests also where a header has the name of one that is announced: what is in
+// the head is not sent again behind the body.
 func TestTrailersAreTheGuests(t *testing.T) {
 	h, _ := server(t, Limits{}, func(g *guest, request, to uint64) {
 		answer := g.respond(to, 200, "trailer", "x-a, x-b", "x-a", "head", "x-b", "head")
