@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/containerd/cgroups/v3/cgroup1/stats"
 	stats2 "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -244,7 +245,8 @@ func TestLifeUnderContainerd(t *testing.T) {
 	if _, err := api.Checkpoint(within(t), &taskv2.CheckpointTaskRequest{ID: id}); err == nil || !strings.Contains(err.Error(), "not absolute") {
 		t.Errorf("checkpoint to nowhere: %v", err)
 	}
-	in.Close()
+	in.Close() // another writer may come until the input is closed
+	must(api.CloseIO(within(t), &taskv2.CloseIORequest{ID: id, Stdin: true}))(t)
 	waited := must(api.Wait(within(t), &taskv2.WaitRequest{ID: id}))(t)
 	if waited.ExitStatus != 0 {
 		t.Errorf("exit %v", waited)
@@ -312,10 +314,38 @@ func TestInfoAndVersion(t *testing.T) {
 	if f.OCIVersionMax == "" || len(f.MountOptions) == 0 {
 		t.Errorf("features %+v", f)
 	}
-	out.Reset()
-	if code := run([]string{"-v"}, nil, &out, &errs); code != 0 || !strings.Contains(out.String(), "Version: ") {
-		t.Errorf("code %d, %q", code, out.String())
+	for _, name := range []string{"-v", "-version", "--version"} {
+		out.Reset()
+		if code := run([]string{name}, nil, &out, &errs); code != 0 || !strings.Contains(out.String(), "Version: ") {
+			t.Errorf("%s: code %d, %q", name, code, out.String())
+		}
 	}
+}
+
+// TestCoreScheduling starts a shim for containerd's option sched_core: it has a core to itself, or
+// where the kernel cannot do that there is none.
+func TestCoreScheduling(t *testing.T) {
+	c := newContainerd(t)
+	id, path := c.bundle("", enginetest.Program{})
+	cookie := func(pid int) (value uint64, err error) {
+		err = unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_GET, uintptr(pid), unix.PR_SCHED_CORE_SCOPE_THREAD, uintptr(unsafe.Pointer(&value)))
+		return value, err
+	}
+	if _, unsupported := cookie(0); unsupported != nil {
+		cmd := exec.Command(must(os.Executable())(t), "-namespace", c.namespace, "-id", id, "start")
+		cmd.Dir, cmd.Env = path, append(os.Environ(), "SCHED_CORE=1")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "core scheduling") {
+			t.Errorf("without the kernel: %v: %s", err, out)
+		}
+		return
+	}
+	address := string(c.command(id, path, "start", nil, "SCHED_CORE=1"))
+	client := c.dial(address)
+	pid := int(must(task.NewTTRPCTaskClient(client).Connect(within(t), &task.ConnectRequest{ID: id}))(t).ShimPid)
+	if value, err := cookie(pid); value == 0 || err != nil {
+		t.Errorf("cookie %d, %v", value, err)
+	}
+	c.end(client, address)
 }
 
 func TestCommandLineErrors(t *testing.T) {

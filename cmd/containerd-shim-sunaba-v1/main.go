@@ -75,6 +75,7 @@ func parse(args []string, stderr io.Writer) (arguments, error) {
 	f.BoolVar(&a.Supervised, "supervised", false, "with serve: descriptor 4 is the link to the supervisor that started it")
 	f.BoolVar(&a.Debug, "debug", false, "log in detail")
 	f.BoolVar(&a.Version, "v", false, "print the version")
+	f.BoolVar(&a.Version, "version", false, "print the version")
 	f.BoolVar(&a.Info, "info", false, "read runtime options on standard input, write what this runtime can do")
 	f.Usage = func() {
 		fmt.Fprintln(stderr, "usage: containerd-shim-sunaba-v1 [flags] start | delete | serve | supervise   (or -info, -v)")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/sunaba-project/sunaba/criserver/network/netns"
+	"github.com/sunaba-project/sunaba/host/durable"
 )
 
 // gc removes the leases, host ports and links of pods that are not kept.
@@ -86,10 +87,5 @@ func (e *embedded) destroy() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, path := range []string{choiceFile(e.stateDir), filepath.Join(e.stateDir, leasesFile), filepath.Join(e.stateDir, leasesFile+".lock"), filepath.Join(e.stateDir, announcedFile)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("remove network state: %w", err))
-		}
-	}
-	return errors.Join(errs...)
+	return durable.Remove(e.stateDir, choiceFile, leasesFile, leasesFile+".lock", announcedFile)
 }

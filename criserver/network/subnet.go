@@ -112,11 +112,12 @@ func (c choice) subnets() lease.Subnets { return lease.Subnets{V4: c.V4, V6: c.V
 // all is every subnet the bridge serves.
 func (c choice) all() []netip.Prefix { return append(c.subnets().Prefixes(), c.Former...) }
 
-func choiceFile(stateDir string) string { return filepath.Join(stateDir, "subnets.json") }
+const choiceFile = "subnets.json"
 
 func readChoice(stateDir string) (choice, error) {
 	var c choice
-	data, err := os.ReadFile(choiceFile(stateDir))
+	file := filepath.Join(stateDir, choiceFile)
+	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return c, nil
 	}
@@ -124,7 +125,7 @@ func readChoice(stateDir string) (choice, error) {
 		err = json.Unmarshal(data, &c)
 	}
 	if err != nil {
-		return c, fmt.Errorf("read chosen subnets %q: %w", choiceFile(stateDir), err)
+		return c, fmt.Errorf("read chosen subnets %q: %w", file, err)
 	}
 	return c, nil
 }
@@ -135,7 +136,7 @@ func (c choice) write(stateDir string) error {
 	if err != nil {
 		return fmt.Errorf("write chosen subnets: %w", err)
 	}
-	return durable.Write(choiceFile(stateDir), data, 0o600)
+	return durable.Write(filepath.Join(stateDir, choiceFile), data, 0o600)
 }
 
 // settle returns the choice to use: what is given, else what is remembered, else a new one that

@@ -2,13 +2,12 @@ package session
 
 import (
 	"context"
-	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -37,10 +36,8 @@ func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, shim *client.C
 }
 
 func (m *Manager) removePipes(id, bundle string) {
-	for _, pipe := range sessionPipes(bundle) {
-		if err := os.Remove(pipe); err != nil && !errors.Is(err, os.ErrNotExist) {
-			m.log.Error("failed to remove the pipe of a dead request", "container", id, "error", err)
-		}
+	if err := durable.Remove("", sessionPipes(bundle)...); err != nil {
+		m.log.Error("failed to remove pipes of dead requests", "container", id, "error", err)
 	}
 }
 

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/sunaba-project/sunaba/criserver/state"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
 
@@ -65,12 +64,7 @@ func (s own) shutDown(ctx context.Context, pod state.Sandbox, shim *client.Clien
 // removeFiles removes the socket and pid file of a shim that has ended by itself, so that nothing
 // mistakes them for a living one's. It reports whether it could.
 func (s own) removeFiles(pod state.Sandbox) bool {
-	for _, name := range []string{client.SocketName, client.PidName} {
-		if err := os.Remove(filepath.Join(s.o.Dir(pod.ID), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return false
-		}
-	}
-	return true
+	return durable.Remove(s.o.Dir(pod.ID), client.SocketName, client.PidName) == nil
 }
 
 // Cost implements Shims. The pod's own cgroup shows the shim's CPU time.

@@ -127,15 +127,24 @@ func Sweep(dir string, names ...string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	var left []string
 	for _, e := range entries {
 		name, _, found := strings.Cut(e.Name(), unfinished)
 		name, dotted := strings.CutPrefix(name, ".")
 		if !found || !dotted || len(names) > 0 && !slices.Contains(names, name) {
 			continue
 		}
-		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("remove unfinished file: %w", err))
+		left = append(left, e.Name())
+	}
+	return Remove(dir, left...)
+}
+
+// Remove deletes files of a folder, or with "" by their paths. One that is missing is no error.
+func Remove(dir string, names ...string) error {
+	var errs []error
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

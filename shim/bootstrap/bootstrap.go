@@ -22,6 +22,7 @@ import (
 
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -53,6 +54,7 @@ type Flags struct {
 // environment names, from containerd to its shims.
 const (
 	envTTRPC      = "TTRPC_ADDRESS"
+	envSchedCore  = "SCHED_CORE"       // set if nothing else may run on a core beside a pod's threads
 	envMaxVersion = "MAX_SHIM_VERSION" // set by containerd from 1.7 on; without it the answer is a plain address
 )
 
@@ -143,16 +145,16 @@ func encodeAnswer(address string, protobuf, versioned bool) ([]byte, error) {
 	}
 }
 
-// groupOf is the pod of a bundle: all its containers share one shim.
+// groupLabel is the annotation by which clients of containerd's own shim have containers share one.
+const groupLabel = "io.containerd.runc.v2.group"
+
+// groupOf is the group or pod of a bundle: all its containers share one shim.
 func groupOf(dir, id string) (string, error) {
 	spec, err := bundle.ReadSpec(dir)
 	if err != nil {
 		return "", err
 	}
-	if sandbox := spec.Annotations[annotation.SandboxID]; sandbox != "" {
-		return sandbox, nil
-	}
-	return id, nil
+	return cmp.Or(spec.Annotations[groupLabel], spec.Annotations[annotation.SandboxID], id), nil
 }
 
 // socketPath is short whatever the names are: socket addresses hold 107 bytes.
@@ -207,6 +209,11 @@ func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params 
 	cmd.Env = environment(params)
 	cmd.ExtraFiles = []*os.File{fd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Getenv(envSchedCore) != "" { // the shim inherits this process's cookie, and its containers that of the shim
+		if err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, unix.PR_SCHED_CORE_SCOPE_PROCESS_GROUP, 0); err != nil {
+			return fmt.Errorf("create core scheduling group: %w", err)
+		}
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start shim: %w", err)
 	}

@@ -160,8 +160,11 @@ func WritePid(dir string, pid int) error {
 }
 
 // ReadPid returns the recorded pid of init, 0 without a record.
-func ReadPid(dir string) int {
-	data, err := os.ReadFile(filepath.Join(dir, PidName))
+func ReadPid(dir string) int { return PidIn(filepath.Join(dir, PidName)) }
+
+// PidIn returns the pid that a file holds, 0 without one.
+func PidIn(path string) int {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
@@ -191,23 +194,12 @@ func ReadExit(dir string) (api.Exit, bool) {
 }
 
 // ForgetExit takes back WriteExit: the container that ended never ran.
-func ForgetExit(dir string) error {
-	if err := os.Remove(filepath.Join(dir, ExitName)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func ForgetExit(dir string) error { return durable.Remove(dir, ExitName) }
 
 // Forget removes the shim's own files, also half-written ones, but not how the container ended, nor
 // what the shim's client may be writing beside them.
 func Forget(dir string) error {
-	errs := []error{durable.Sweep(dir, TaskName, PidName, ExitName)}
-	for _, name := range []string{TaskName, PidName} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(durable.Sweep(dir, TaskName, PidName, ExitName), durable.Remove(dir, TaskName, PidName))
 }
 
 func readJSON(path string, v any) error {

@@ -31,18 +31,14 @@ type Image struct {
 
 // WriteImages names the images of a bundle; without any it removes the file.
 func WriteImages(dir string, images []Image) error {
-	file := filepath.Join(dir, ImagesName)
 	if len(images) == 0 {
-		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
+		return durable.Remove(dir, ImagesName)
 	}
 	data, err := json.Marshal(images)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", ImagesName, err)
 	}
-	return durable.Replace(file, data, 0o600)
+	return durable.Replace(filepath.Join(dir, ImagesName), data, 0o600)
 }
 
 // MountImages shows the images of a bundle, with the owners that they have in a user namespace if

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/host/process"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/bundle"
@@ -46,12 +47,7 @@ func Cleanup(ctx context.Context, binary, namespace, dir, id string) error {
 			errs = append(errs, err)
 		}
 	}
-	for _, name := range []string{SocketName, PidName} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, durable.Remove(dir, SocketName, PidName))...)
 }
 
 func deleteBundle(ctx context.Context, binary, namespace, id, path string) error {

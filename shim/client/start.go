@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
+	"github.com/sunaba-project/sunaba/shim/bundle"
 )
 
 // Start starts a shim and returns as soon as its process exists; the first call waits for it.
@@ -196,14 +196,4 @@ func reach(ctx context.Context, dir string, c *Client) (*Client, error) {
 
 // ReadPID returns the recorded pid of the shim that works in dir, or of its supervisor; 0 without
 // one.
-func ReadPID(dir string) int {
-	data, err := os.ReadFile(filepath.Join(dir, PidName))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil || pid < 2 {
-		return 0
-	}
-	return pid
-}
+func ReadPID(dir string) int { return bundle.PidIn(filepath.Join(dir, PidName)) }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/reaper"
@@ -51,8 +52,7 @@ func (c *container) undoCreate() {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()
 	_ = c.runtime.Delete(ctx, c.id, &runc.DeleteOpts{Force: true}) // says no more than that there is nothing, mostly
-	_ = os.Remove(filepath.Join(c.dir, logName))
-	_ = os.Remove(filepath.Join(c.dir, bundle.PidName))
+	_ = durable.Remove(c.dir, logName, bundle.PidName)
 }
 
 func (c *container) Init() shim.Process { return c.init }
@@ -100,22 +100,20 @@ func (c *container) Delete(ctx context.Context) error {
 	if c.foreign {
 		return nil
 	}
-	if err := errors.Join(c.delete(ctx), c.removeGroup()); err != nil {
+	// runc forgets a container whose cgroup was busy for longer than it waits, and leaves that.
+	if err := errors.Join(c.delete(ctx), c.inGroup((*cgroup.Group).RemoveEmpty)); err != nil {
 		return err
 	}
-	for _, name := range []string{logName, bundle.PidName} {
-		if err := os.Remove(filepath.Join(c.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return durable.Remove(c.dir, logName, bundle.PidName)
 }
 
 // delete removes what the runtime keeps. What has exited is deleted plainly: since version 1.2 runc
 // waits 100 ms after the kill of a forced delete, also where there was nothing to kill. What the
 // runtime does not take for exited is forced.
 func (c *container) delete(ctx context.Context) error {
-	if c.init.hasExited() && c.endRest(ctx) == nil {
+	// What has outlived init, which it can without a PID namespace of its own, is killed before: a
+	// plain delete kills that too, but does not wait for its end, and leaves the cgroup then.
+	if c.init.hasExited() && c.inGroup(func(g *cgroup.Group) error { return g.Kill(ctx) }) == nil {
 		if err := c.remove(ctx, false); err == nil {
 			return nil
 		}
@@ -123,9 +121,8 @@ func (c *container) delete(ctx context.Context) error {
 	return c.remove(ctx, true)
 }
 
-// removeGroup removes a cgroup that the runtime has left: runc forgets a container whose cgroup was
-// busy for longer than it waits. One that others are in stays.
-func (c *container) removeGroup() error {
+// inGroup does something to the container's cgroup, if it has one.
+func (c *container) inGroup(do func(*cgroup.Group) error) error {
 	if c.cgroup == "" {
 		return nil
 	}
@@ -133,20 +130,7 @@ func (c *container) removeGroup() error {
 	if err != nil {
 		return err
 	}
-	return group.RemoveEmpty()
-}
-
-// endRest ends what has outlived the init process, which it can without a PID namespace of its own.
-// A plain delete kills that too, but does not wait for its end, and leaves the cgroup then.
-func (c *container) endRest(ctx context.Context) error {
-	if c.cgroup == "" {
-		return nil
-	}
-	group, err := c.group()
-	if err != nil {
-		return err
-	}
-	return group.Kill(ctx)
+	return do(group)
 }
 
 func (c *container) remove(ctx context.Context, force bool) error {
@@ -301,8 +285,13 @@ func (p *process) Exit() shim.Exit { return p.exit }
 // Console implements shim.ConsoleHolder.
 func (p *process) Console() *os.File { return p.master }
 
+// Resize implements shim.Process. The terminal of a further process has its size from its start on.
 func (p *process) Resize(width, height uint16) error {
-	if p.master == nil {
+	switch {
+	case p.master == nil && p.exec != nil:
+		p.exec.spec.ConsoleSize = &specs.Box{Width: uint(width), Height: uint(height)}
+		return nil
+	case p.master == nil:
 		return fmt.Errorf("process has no terminal yet: %w", errdefs.ErrFailedPrecondition)
 	}
 	return stdio.Resize(p.master, width, height)

@@ -119,8 +119,7 @@ func classOf(text string) error {
 		words string
 		class error
 	}{
-		{"container does not exist", errdefs.ErrNotFound},          // runc
-		{"does not exist", errdefs.ErrNotFound},                    // crun: container `id` does not exist
+		{"does not exist", errdefs.ErrNotFound},                    // runc; crun: container `id` does not exist
 		{"is already in use", errdefs.ErrAlreadyExists},            // crun
 		{"with given ID already exists", errdefs.ErrAlreadyExists}, // runc
 		{"cannot exec in a ", errdefs.ErrFailedPrecondition},       // runc: stopped or paused container

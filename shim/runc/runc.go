@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
+	"github.com/sunaba-project/sunaba/host/durable"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/reaper"
@@ -219,12 +220,7 @@ func Delete(ctx context.Context, dir, id string, t bundle.Task) error {
 		return err
 	}
 	// The runtime writes the pid beside its file first, and may have been killed at that.
-	for _, name := range []string{logName, "." + bundle.PidName} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return durable.Remove(dir, logName, "."+bundle.PidName)
 }
 
 func deleteState(ctx context.Context, dir, id string, t bundle.Task) error {

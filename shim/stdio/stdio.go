@@ -39,6 +39,7 @@ type Config struct {
 	Limits                Limits // of the log file of Scheme
 	UID, GID              uint32 // owner and group of the pipes, so that a program may open its own streams anew; 0 = as they are
 	Logger                *slog.Logger
+	HoldStdin             bool   // the input stays open until CloseStdin, also when every writer of its FIFO has left
 	InputEnds             func() // called before our end of the process's input is closed, so that copies of it can be; nil = none
 
 	// For a log address that names a program: whose output it takes, and who starts it and reaps it.
@@ -132,7 +133,7 @@ func (s *Streams) openStdin(path string) error {
 		s.input = &input{file: shimEnd, ends: s.cfg.InputEnds, copiers: map[*copier]struct{}{}}
 		return nil
 	}
-	fifo, err := openFIFOReader(path)
+	fifo, err := s.openInput(path)
 	if err != nil {
 		return err
 	}
@@ -144,6 +145,14 @@ func (s *Streams) openStdin(path string) error {
 	s.child.stdin = childEnd
 	s.stdin = newCopier("stdin", fifo, &fileSink{File: shimEnd, ends: s.cfg.InputEnds}, true)
 	return nil
+}
+
+// openInput opens the FIFO of an input. One that is open for writing too does not end.
+func (s *Streams) openInput(path string) (*os.File, error) {
+	if s.cfg.HoldStdin {
+		return os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	}
+	return openFIFOReader(path)
 }
 
 // openOutput returns the end a child writes to and adds the copier behind it.
@@ -186,7 +195,7 @@ func (s *Streams) openTerminal(ctx context.Context, cfg Config) error {
 		s.input = &input{terminal: true, copiers: map[*copier]struct{}{}} // its file is known at Start
 		return nil
 	}
-	fifo, err := openFIFOReader(cfg.Stdin)
+	fifo, err := s.openInput(cfg.Stdin)
 	if err != nil {
 		return err
 	}

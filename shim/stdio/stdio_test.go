@@ -365,6 +365,27 @@ func TestFIFOWithoutReaderWaitsForTheContext(t *testing.T) {
 	}
 }
 
+// An input that is held has many writers, one after the other, and ends by CloseStdin alone.
+func TestHeldInput(t *testing.T) {
+	p := fifos(t, "in")
+	s := open(t, Config{Stdin: p[0], HoldStdin: true})
+	stdin, _, _ := child(t, s)
+	s.Start(nil)
+	for _, word := range []string{"one ", "two "} {
+		if err := os.WriteFile(p[0], []byte(word), 0); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(word))
+		if _, err := io.ReadFull(stdin, got); err != nil || string(got) != word {
+			t.Fatalf("stdin %q, %v", got, err)
+		}
+	}
+	s.CloseStdin()
+	if data, err := io.ReadAll(stdin); err != nil || len(data) != 0 {
+		t.Errorf("stdin %q, %v", data, err)
+	}
+}
+
 func TestCloseStdinPassesOnWhatWasWritten(t *testing.T) {
 	p := fifos(t, "in")
 	s := open(t, Config{Stdin: p[0]})

@@ -70,13 +70,9 @@ func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
 		return createRequest{}, err
 	}
 	req := createRequest{
-		id: r.ID, bundle: r.Bundle, options: options, checkpoint: r.Checkpoint, wire: r,
-		streams: stdio.Config{
-			Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
-			UID: options.IOUID, GID: options.IOGID, Logger: t.s.options.Logger,
-			ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
-		},
+		id: r.ID, bundle: r.Bundle, options: options, checkpoint: r.Checkpoint, wire: r, streams: t.streams(r, r.ID),
 	}
+	req.streams.UID, req.streams.GID = options.IOUID, options.IOGID
 	if h := t.s.handoff; h != nil {
 		req.streams.InputEnds = func() { t.s.note(h.DropStdin(r.ID), "drop what is kept", r.ID) }
 	}
@@ -84,6 +80,20 @@ func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
 		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	return req, nil
+}
+
+// streams are those of a process as a request names them. id is what a logging program is told.
+func (t taskAPI) streams(r interface {
+	GetStdin() string
+	GetStdout() string
+	GetStderr() string
+	GetTerminal() bool
+}, id string) stdio.Config {
+	return stdio.Config{
+		Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), Terminal: r.GetTerminal(),
+		HoldStdin: t.s.options.Containerd, Logger: t.s.options.Logger,
+		ID: id, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
+	}
 }
 
 func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
@@ -173,11 +183,8 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 		return nil, fmt.Errorf("decode process %q: %w: %w", r.ExecID, err, errdefs.ErrInvalidArgument)
 	}
 	spec.Terminal = r.Terminal
-	names := stdio.Config{
-		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal,
-		UID: c.init.names.UID, GID: c.init.names.GID, Logger: t.s.options.Logger,
-		ID: r.ID, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
-	}
+	names := t.streams(r, r.ExecID)
+	names.UID, names.GID = c.init.names.UID, c.init.names.GID
 	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
 		return nil, err
 	}
@@ -194,10 +201,11 @@ func (t taskAPI) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty,
 	if err := p.signal(ctx, sig, r.All); err != nil {
 		return nil, err
 	}
-	if p == c.init {
-		t.s.note(c.told(), "record signal", r.ID)
+	if p != c.init {
+		return &emptypb.Empty{}, nil // in a paused container it dies when that is resumed
 	}
-	if st, _ := c.init.snapshot(); sig == syscall.SIGKILL && st == paused {
+	t.s.note(c.told(), "record signal", r.ID)
+	if st, _ := p.snapshot(); sig == syscall.SIGKILL && st == paused {
 		t.s.note(c.engine.Resume(ctx), "resume a killed container", r.ID) // frozen processes do not die
 	}
 	return &emptypb.Empty{}, nil
@@ -226,6 +234,9 @@ func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateRe
 		return nil, err
 	}
 	st, exit := p.snapshot()
+	if of, _ := c.init.snapshot(); of == paused && st < stopped {
+		st = paused // with its container
+	}
 	resp := &task.StateResponse{
 		ID: r.ID, ExecID: p.id, Bundle: c.path, Pid: p.pid(), Status: st.status(),
 		Stdin: p.names.Stdin, Stdout: p.names.Stdout, Stderr: p.names.Stderr, Terminal: p.names.Terminal,
@@ -329,7 +340,7 @@ func (t taskAPI) resizePty(ctx context.Context, r *task.ResizePtyRequest) (*empt
 	if !p.names.Terminal {
 		return nil, fmt.Errorf("process %q of container %q has no terminal: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
 	}
-	return &emptypb.Empty{}, p.engine.Resize(uint16(r.Width), uint16(r.Height))
+	return &emptypb.Empty{}, p.resize(uint16(r.Width), uint16(r.Height))
 }
 
 func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {

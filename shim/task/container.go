@@ -139,7 +139,7 @@ func (c *container) exec(ctx context.Context, id string, spec *specs.Process, na
 	}
 	var p *process
 	defer func() { c.execs.settle(id, p) }()
-	if st, _ := c.init.snapshot(); st != running {
+	if st, _ := c.init.snapshot(); st != running && (st != created || c.startMakesInit) {
 		// Who asked knows which one, by a name that a shim has not.
 		return fmt.Errorf("the container is %s: %w", st, errdefs.ErrFailedPrecondition)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -54,6 +55,11 @@ func (p *process) start(ctx context.Context, record func(starts bool) error, sta
 	}
 	startedAt := time.Now() // before it can end
 	if err := p.engine.Start(ctx); err != nil {
+		if p.id != "" { // nobody waits for it any more
+			p.streams.Close()
+			p.state, p.exit = stopped, shim.Exit{Code: supervisor.Unknown, At: time.Now()}
+			close(p.finished)
+		}
 		return errors.Join(err, record(false))
 	}
 	p.state, p.startedAt = running, startedAt
@@ -69,6 +75,16 @@ func (p *process) connect() {
 		console = h.Console()
 	}
 	p.streams.Start(console)
+}
+
+// resize sets the size of a process's terminal.
+func (p *process) resize(width, height uint16) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state >= stopped {
+		return fmt.Errorf("process is %s: %w", p.state, errdefs.ErrFailedPrecondition)
+	}
+	return p.engine.Resize(width, height)
 }
 
 // signal sends a signal to a process that is there.

@@ -339,6 +339,9 @@ func TestExecInAContainerThatIsBeingKilled(t *testing.T) {
 			time.AfterFunc(20*time.Millisecond, func() { _ = c.init.engine.Signal(context.Background(), syscall.SIGKILL, true) })
 		}
 		_, err = tasks.start(t.Context(), &task.StartRequest{ID: "x", ExecID: "e"})
+		if _, err := tasks.wait(t.Context(), &task.WaitRequest{ID: "x", ExecID: "e"}); err != nil {
+			t.Errorf("wait for what did not start: %v", err)
+		}
 		switch {
 		case dies && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "the container is stopped")):
 			t.Errorf("exec in a container that dies: %v, want failed precondition", err)

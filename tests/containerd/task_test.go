@@ -140,10 +140,18 @@ func (k *task) delete() uint32 {
 
 func (k *task) exec(id string, args ...string) {
 	k.t.Helper()
+	k.execWith(func(*tasks.ExecProcessRequest) {}, id, args...)
+}
+
+// execWith is exec with a request that is changed before.
+func (k *task) execWith(change func(*tasks.ExecProcessRequest), id string, args ...string) {
+	k.t.Helper()
 	spec := must(json.Marshal(specs.Process{Args: args, Cwd: "/", Env: []string{"PATH=/bin"}}))(k.t)
-	must(k.tasks.Exec(k.ctx(), &tasks.ExecProcessRequest{
+	r := &tasks.ExecProcessRequest{
 		ContainerID: k.id, ExecID: id, Spec: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: spec},
-	}))(k.t)
+	}
+	change(r)
+	must(k.tasks.Exec(k.ctx(), r))(k.t)
 }
 
 // listener collects a namespace's task events.
