@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/sunaba-project/sunaba/host/clock"
 )
 
 const (
@@ -53,7 +51,7 @@ type pacer struct {
 }
 
 func newPacer(sleep func(context.Context, time.Duration) error, most time.Duration) *pacer {
-	return &pacer{sleep: clock.Sleep, most: most, until: make(map[string]time.Time)}
+	return &pacer{sleep: sleep, most: most, until: make(map[string]time.Time)}
 }
 
 // left returns how long a host wants to be left alone yet.
