@@ -18,15 +18,16 @@ func TestLogThatIsNoFile(t *testing.T) {
 	n := start(t)
 	n.pull(world.busybox)
 	n.pull(world.guest)
+	outside := filepath.Join(t.TempDir(), "outside")
 	for _, handler := range []string{"runc", "wasm"} {
 		p := n.run(handler)
 		for name, there := range map[string]struct {
 			made func(log string) error
 			code codes.Code
 		}{
-			"a pipe":            {func(log string) error { return unix.Mkfifo(log, 0o600) }, codes.InvalidArgument},
-			"a folder":          {func(log string) error { return os.Mkdir(log, 0o700) }, codes.InvalidArgument},
-			"a link to nowhere": {func(log string) error { return os.Symlink("/nowhere/x", log) }, codes.FailedPrecondition},
+			"a pipe":   {func(log string) error { return unix.Mkfifo(log, 0o600) }, codes.InvalidArgument},
+			"a folder": {func(log string) error { return os.Mkdir(log, 0o700) }, codes.InvalidArgument},
+			"a link":   {func(log string) error { return os.Symlink(outside, log) }, codes.InvalidArgument},
 			"a file as the folder": {func(log string) error {
 				folder := filepath.Dir(log)
 				return errors.Join(os.Remove(folder), os.WriteFile(folder, nil, 0o600))
@@ -40,6 +41,9 @@ func TestLogThatIsNoFile(t *testing.T) {
 			_, err = p.StartContainer(p.within(node.Patience), &runtime.StartContainerRequest{ContainerId: c.id})
 			t.Log(handler, name)
 			n.refused(err, there.code, filepath.Dir(config.GetLogPath()))
+		}
+		if _, err := os.Lstat(outside); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a log was written through a link: %v", err)
 		}
 		config := idle(handler)
 		c := p.start(config)
