@@ -63,14 +63,15 @@ func (w *Watched) Pods() []string {
 }
 
 // look sees all that belongs to the node, except images, compiled modules and the agent's note of
-// the node's boot, which stay on purpose.
+// the node's boot, which stay on purpose, and the socket for commands about pods: a daemon makes it
+// after it is ready.
 func (w *Watched) look() (leftovers.Snapshot, error) {
 	scope := w.Scope()
 	scope.Network = true
 	for _, id := range w.Pods() {
 		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(PodCgroup(id), "/"))
 	}
-	keep := []string{filepath.Join(w.Root, "images"), filepath.Join(w.Root, "wasm"), filepath.Join(w.Root, "pods", "boot"), w.Logs, w.LogFile}
+	keep := []string{filepath.Join(w.Root, "images"), filepath.Join(w.Root, "wasm"), filepath.Join(w.Root, "pods", "boot"), w.Logs, w.LogFile, filepath.Join(w.State, "pods.sock")}
 	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
 	snapshot, err := leftovers.Take(scope)
 	if err != nil {
