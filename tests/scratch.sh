@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a command whose temporary files are on a disk of their own: an ext4 in a file, which nobody else sees and which goes
-# with the command. On an ext4 without a journal, as some machines' own is, each new file costs a look at all those that were
+# Runs a command whose temporary files are on a disk of their own: an ext4 in a file, in a mount namespace that ends with
+# the command. On an ext4 without a journal, as some machines' own is, each new file costs a look at all those that were
 # removed in the last minutes, and tests remove many: a seventh of the processor time of tests with nodes. Needs root.
 #
 #	scratch.sh COMMAND [ARGUMENT ...]

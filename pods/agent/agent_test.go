@@ -217,6 +217,9 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+// plain is a pod of one container.
+const plain = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}"
+
 // A start that is under way when its pod is deleted, or its agent ends, comes to its end: cut off,
 // it would fail the container whatever its program did.
 func TestDeleteInStart(t *testing.T) {
@@ -224,7 +227,7 @@ func TestDeleteInStart(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			w.server.delay["StartContainer"] = 2 * time.Second
-			w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}")
+			w.wishes.set(t, plain)
 			w.start()
 			w.until("the start is under way", func() bool { return w.server.count("StartContainer app") == 1 })
 			if by == "order" {
@@ -247,7 +250,7 @@ func TestDeleteAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.server.programs = func(string, uint32) program { return program{after: -1, deaf: true} }
-		w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}")
+		w.wishes.set(t, plain)
 		w.start()
 		w.runs("app#0")
 		w.settle(time.Second)
@@ -374,7 +377,7 @@ func TestOrphans(t *testing.T) {
 func TestEventsCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}")
+		w.wishes.set(t, plain)
 		w.start()
 		w.runs("app#0")
 		w.settle(time.Second)

@@ -11,13 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sunaba-project/sunaba/host/space"
-	"github.com/sunaba-project/sunaba/pods/agent/records"
 	"github.com/sunaba-project/sunaba/pods/pressure"
 )
 
@@ -464,12 +462,7 @@ func TestEvictionOnFullDisk(t *testing.T) {
 		d.set(pressure.NodeFS, 50)
 		o := w.watched(d, pressure.NodeFS)
 		full := func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.readings[pressure.NodeFS].Available == 0 }
-		o.Write = func(path string, data []byte, mode records.Mode) error {
-			if full() {
-				return unix.ENOSPC
-			}
-			return w.write(path, data, mode)
-		}
+		o.Write = w.writeUnless(full)
 		w.startWith(o)
 		w.runs("web#0")
 		w.settle(time.Minute)
@@ -499,12 +492,7 @@ func TestStatusOnFullDisk(t *testing.T) {
 		}
 		w.wishes.set(t, eater("web", "restartPolicy: OnFailure, ")+eater("other", ""))
 		o := w.options()
-		o.Write = func(path string, data []byte, mode records.Mode) error {
-			if full.Load() {
-				return unix.ENOSPC
-			}
-			return w.write(path, data, mode)
-		}
+		o.Write = w.writeUnless(full.Load)
 		w.startWith(o)
 		w.runs("web#0", "other#0")
 		w.settle(time.Second)

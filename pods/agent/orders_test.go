@@ -10,10 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/sunaba-project/sunaba/pods/agent/records"
 )
 
 // orders are those about a pod that runs, and what runs when they were carried out.
@@ -38,7 +35,7 @@ func TestOrderKilled(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, before %v", order.name, before), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t)
-					w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}")
+					w.wishes.set(t, plain)
 					w.start()
 					w.runs("app#0")
 					w.settle(time.Second)
@@ -72,15 +69,10 @@ func TestOrderOnFullDisk(t *testing.T) {
 		t.Run(order.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				w.wishes.set(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: 'app:1'}]}")
+				w.wishes.set(t, plain)
 				var full atomic.Bool
 				o := w.options()
-				o.Write = func(path string, data []byte, mode records.Mode) error {
-					if full.Load() {
-						return unix.ENOSPC
-					}
-					return w.write(path, data, mode)
-				}
+				o.Write = w.writeUnless(full.Load)
 				w.startWith(o)
 				w.runs("app#0")
 				w.settle(time.Second)

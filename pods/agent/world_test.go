@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -237,6 +238,16 @@ func (w *world) happened(name, event string) bool { return slices.Contains(w.rea
 func (w *world) ready(name string) bool {
 	p, found := w.agent.Pod("default", name)
 	return found && cycle.Ready(p)
+}
+
+// writeUnless is write on a disk that takes nothing while it is full.
+func (w *world) writeUnless(full func() bool) func(path string, data []byte, mode records.Mode) error {
+	return func(path string, data []byte, mode records.Mode) error {
+		if full() {
+			return unix.ENOSPC
+		}
+		return w.write(path, data, mode)
+	}
 }
 
 // gone waits until nothing is left of any pod, neither in the server nor on the disk.

@@ -55,12 +55,12 @@ var (
 		0x41, 0x7f, 0x47, 0x0d, 0, // i32.const -1, i32.ne, br_if 0
 		0x0b,
 	}, section(4, 1, 0x70, 0, 1))
-	// nearly4GiB begins with 65535 pages of memory, and writes to the end of it.
+	// nearly4GiB starts with 65535 pages of memory, and writes to the end of it.
 	nearly4GiB = handmade([]byte{0x41, 0xfc, 0xff, 0x7b, 0x41, 7, 0x36, 2, 0}, // i32.const -65540, i32.const 7, i32.store
 		section(5, 1, 0, 0xff, 0xff, 0x03))
-	// all4GiB begins with one page more.
+	// all4GiB starts with one page more.
 	all4GiB = handmade(nil, section(5, 1, 0, 0x80, 0x80, 0x04))
-	// toAll4GiB begins with a page less than nearly4GiB, grows to that, writes to it, and traps if
+	// toAll4GiB starts with a page less than nearly4GiB, grows to that, writes to it, and traps if
 	// it may grow to 4 GiB or can no longer write.
 	toAll4GiB = handmade([]byte{
 		0x41, 1, 0x40, 0, 0x1a, // i32.const 1, memory.grow, drop
