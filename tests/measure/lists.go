@@ -29,7 +29,7 @@ func Lists(ctx context.Context, out io.Writer, n *node.Node, w Workload, pods, e
 			return err
 		}
 		for c := 1; c < each; c++ {
-			if err := l.another(w, fmt.Sprint("c", c)); err != nil {
+			if err := l.another(w, fmt.Sprint("beside", c)); err != nil {
 				return err
 			}
 		}

@@ -57,7 +57,7 @@ func TestCompare(t *testing.T) {
 	for _, c := range []struct {
 		peers float64
 		fails bool
-	}{{0.01, false}, {10, true}} {
+	}{{0.01, false}, {0.25, false}, {0.26, true}, {10, true}} {
 		idle := func(ours float64) figures {
 			var all figures
 			all.note("idle", "%", &subject{title: "sunaba", ours: true, group: "g"}, ours*c.peers, 1)
