@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -74,9 +75,15 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each Findin
 		s.fail(ctx, errInterrupted, s.lasting(), s.working())
 		return
 	}
-	found, missing := s.find(ctx, rec), false
-	if found == Living && rec.Phase == state.Ready && sharesPIDs(rec) {
-		missing = !s.pause.find(ctx, s.Shim())
+	found, missing := s.find(ctx, rec), ""
+	if found == Living && rec.Phase == state.Ready {
+		if sharesPIDs(rec) && !s.pause.find(ctx, s.Shim()) {
+			missing = "pause process exited"
+		}
+		ns, lost := s.Namespaces(rec.Config.Value), func(pin string) bool { return pin != "" && !netns.Pinned(pin) }
+		if slices.ContainsFunc([]string{ns.Net, ns.IPC, ns.UTS, ns.User}, lost) { // and the disk did not take that it is not ready
+			missing = "sandbox has no namespaces: its stop was cut short"
+		}
 		if ctx.Err() != nil { // a shim that does not answer now is a silent one
 			s.shim.detach()
 			found = Silent
@@ -85,8 +92,8 @@ func (m *Manager) recoverOne(ctx context.Context, rec state.Sandbox, each Findin
 	shim := s.Shim() // before its death is watched for
 	switch found {
 	case Living:
-		if missing {
-			s.log.Warn("pause process exited")
+		if missing != "" {
+			s.log.Warn(missing)
 			s.becomeNotReady()
 		}
 		s.watch()

@@ -277,6 +277,33 @@ func TestBothScopesAndARestart(t *testing.T) {
 	w.nothingShared(m)
 }
 
+// The server dies while it stops pods and the disk takes no record: their shims are there, their
+// namespaces are not.
+func TestPodsWithoutNamespacesAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	m := w.manager()
+	whole := w.runShared(m, own("whole"))
+	cut := []string{w.run(m, own("alone")), w.runShared(m, own("shared"))}
+	for _, id := range cut {
+		s, err := m.Sandbox(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.unpin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m = w.restart(m)
+	w.phase(m, whole, state.Ready)
+	for _, id := range cut {
+		w.phase(m, id, state.NotReady)
+	}
+	for _, id := range append(cut, whole) {
+		w.remove(m, id)
+	}
+	w.nothingShared(m)
+}
+
 // The server dies after the last pod was stopped and before it has ended the shim.
 func TestASharedShimWithoutPodsIsEnded(t *testing.T) {
 	w := newWorld(t)

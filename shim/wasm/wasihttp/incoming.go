@@ -205,9 +205,9 @@ const (
 	futureResult = 24
 )
 
-// answerFuture writes what a future says before its value: not yet, or already taken. It reports
-// whether the value is to be written.
-func answerFuture(c *canonical.Call, out uint32, ready bool, taken *bool) bool {
+// answerFuture writes what a future says before its value: not yet, already taken, or the error in
+// its place. It reports whether the value is to be written.
+func answerFuture(c *canonical.Call, out uint32, ready bool, taken *bool, failed *error) bool {
 	c.PutBool(out, ready)
 	if !ready {
 		return false
@@ -217,20 +217,18 @@ func answerFuture(c *canonical.Call, out uint32, ready bool, taken *bool) bool {
 		return false
 	}
 	*taken = true
-	return true
+	c.PutBool(out+futureInner, *failed != nil)
+	if *failed != nil {
+		putCode(c, out+futureResult, *failed)
+	}
+	return *failed == nil
 }
 
 func trailersGet(c *canonical.Call, p []uint64, out uint32) error {
 	f := canonical.Get[*futureTrailers](c, p[0])
-	if !answerFuture(c, out, f.finished.IsSet(), &f.taken) {
+	if !answerFuture(c, out, f.finished.IsSet(), &f.taken, &f.err) {
 		return nil
 	}
-	if f.err != nil {
-		c.Put8(out+futureInner, 1)
-		putCode(c, out+futureResult, f.err)
-		return nil
-	}
-	c.Put8(out+futureInner, 0)
 	c.PutBool(out+futureResult, f.fields != nil)
 	if f.fields != nil {
 		c.Put32(out+futureResult+4, c.Add(f.fields, 0))

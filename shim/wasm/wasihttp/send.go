@@ -222,15 +222,9 @@ func (b *timedBody) Read(p []byte) (int, error) {
 
 func responseGet(c *canonical.Call, p []uint64, out uint32) error {
 	f := canonical.Get[*futureResponse](c, p[0])
-	if !answerFuture(c, out, f.arrived.IsSet(), &f.taken) {
+	if !answerFuture(c, out, f.arrived.IsSet(), &f.taken, &f.err) {
 		return nil
 	}
-	if f.err != nil {
-		c.Put8(out+futureInner, 1)
-		putCode(c, out+futureResult, f.err)
-		return nil
-	}
-	c.Put8(out+futureInner, 0)
 	r := &incomingResponse{status: f.http.StatusCode, headers: f.headers}
 	r.body = f.incoming()
 	c.Put32(out+futureResult, c.Add(r, 0))

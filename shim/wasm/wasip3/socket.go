@@ -98,6 +98,18 @@ func putAddress(c *canonical.Call, at uint32, a netip.AddrPort) {
 	c.Memory.Write(at, b[:])
 }
 
+// answerAddress writes an address of a socket whose state has one.
+func answerAddress(c *canonical.Call, out uint32, has bool, of func() (netip.AddrPort, error)) error {
+	if !has {
+		return codes.InvalidState
+	}
+	a, err := of()
+	if err == nil {
+		putAddress(c, out, a)
+	}
+	return err
+}
+
 // flat are the flat parameters of an ip-socket-address, and spilled its layout in memory.
 const (
 	flat    = "iiiiiiiiiiii"

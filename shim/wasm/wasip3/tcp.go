@@ -286,26 +286,12 @@ func (o *sent) Close() {
 
 func tcpLocal(c *canonical.Call, p []uint64, out uint32) error {
 	s := canonical.Get[*tcpSocket](c, p[0])
-	if s.state == tcpUnbound || s.state == tcpClosed {
-		return codes.InvalidState
-	}
-	a, err := s.LocalAddr()
-	if err == nil {
-		putAddress(c, out, a)
-	}
-	return err
+	return answerAddress(c, out, s.state != tcpUnbound && s.state != tcpClosed, s.LocalAddr)
 }
 
 func tcpRemote(c *canonical.Call, p []uint64, out uint32) error {
 	s := canonical.Get[*tcpSocket](c, p[0])
-	if s.state != tcpConnected {
-		return codes.InvalidState
-	}
-	a, err := s.PeerAddr()
-	if err == nil {
-		putAddress(c, out, a)
-	}
-	return err
+	return answerAddress(c, out, s.state == tcpConnected, s.PeerAddr)
 }
 
 func tcpIsListening(c *canonical.Call, p []uint64, _ uint32) error {

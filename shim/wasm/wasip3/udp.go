@@ -192,14 +192,7 @@ func udpReceive(c *canonical.Call, p []uint64, _ uint32) error {
 
 func udpLocal(c *canonical.Call, p []uint64, out uint32) error {
 	s := canonical.Get[*udpSocket](c, p[0])
-	if !s.bound {
-		return codes.InvalidState
-	}
-	a, err := s.LocalAddr()
-	if err == nil {
-		putAddress(c, out, a)
-	}
-	return err
+	return answerAddress(c, out, s.bound, s.LocalAddr)
 }
 
 func udpRemote(c *canonical.Call, p []uint64, out uint32) error {

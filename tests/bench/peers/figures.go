@@ -44,7 +44,7 @@ func (all *figures) note(what, unit string, s *subject, value, load float64) {
 	f.Values, f.Loads = append(f.Values, value), append(f.Loads, load)
 }
 
-// beside is our figure of what was measured of a peer, in the same group; nil where there is none.
+// beside is our figure of what was measured of a peer, in the same group; nil without one.
 func (all figures) beside(peer *figure) *figure {
 	i := slices.IndexFunc(all, func(o *figure) bool { return o.Ours && !peer.Ours && o.What == peer.What && o.Group == peer.Group })
 	if i < 0 {
