@@ -38,13 +38,12 @@ BUILD   := $(GO) build $(FLAGS) -ldflags "$(LDFLAGS) $$($(ALIGN))"
 
 .PHONY: all build share install uninstall dist check check-format check-vet check-staticcheck check-law check-modules check-cross check-clean \
         test setup setup-tests tools demo bench-pods bench-lists bench-scopes bench-images bench-wasm bench-components bench-agent bench-peers bench-small critest critest-diff kubelet-diff kubectl-diff wasi-suite gowasm-diff criwasm recovery soak containerd-test runtimes runtimes-test fuzz \
-        v2-test kubeadm-test vm-test test-arches clean
+        v2-test v2-machines kubeadm-test vm-test test-arches clean
 
 all: build share
 
 build:
-	$(BUILD) -o $(BIN)/sunaba ./cmd/sunaba
-	$(BUILD) -o $(BIN)/containerd-shim-sunaba-v1 ./cmd/containerd-shim-sunaba-v1
+	$(BUILD) -o $(BIN)/ ./cmd/sunaba ./cmd/containerd-shim-sunaba-v1
 
 # --- what is installed, and what is published ------------------------------------------------------
 
@@ -121,8 +120,7 @@ check-cross:
 	@for arch in $(ARCHES); do \
 	  echo "cross-build linux/$$arch"; \
 	  export GOOS=linux GOARCH=$$arch; \
-	  $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba && \
-	  $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/containerd-shim-sunaba-v1 || exit 1; \
+	  $(BUILD) -o $(BIN)/cross/$$arch/ ./cmd/sunaba ./cmd/containerd-shim-sunaba-v1 || exit 1; \
 	done
 
 check-clean:
@@ -281,6 +279,10 @@ soak: setup
 # continuous integration runs.
 v2-test: setup-tests tools $(TOOLS)/bin/critest
 	$(GO) run $(FLAGS) ./tests/v2 $(V2_FLAGS)
+
+# Only the kernel and the root file system of v2-test, which are kept in the user's cache folder.
+v2-machines:
+	$(GO) run $(FLAGS) ./tests/v2 -machines
 
 # docs/replace-containerd.md on a cluster that kubeadm makes, in User-Mode Linux. Building Kubernetes takes a quarter of an hour.
 kubeadm-test: setup-tests tools $(CONTAINERD)/bin/containerd $(KUBELET)/bin/kube-apiserver

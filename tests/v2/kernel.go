@@ -69,15 +69,8 @@ func (s *settings) kernel(ctx context.Context) (string, error) {
 // tests/setup.sh.
 var systemdPackages = []string{"systemd", "systemd-sysv", "dbus", "udev", "procps", "kmod", "apparmor", "ca-certificates", "make", "sudo"}
 
-// tree is the folder of a root file system with systemd, "" where no suite needs it.
-func (s *settings) tree(ctx context.Context, jobs []job) (string, error) {
-	needed := false
-	for _, j := range jobs {
-		needed = needed || j.systemd
-	}
-	if !needed {
-		return "", nil
-	}
+// tree is the folder of a root file system with systemd, made without one of these packages.
+func (s *settings) tree(ctx context.Context) (string, error) {
 	setup := filepath.Join(s.root, "tests/setup.sh")
 	out, err := exec.CommandContext(ctx, setup, "--packages").Output()
 	if err != nil {

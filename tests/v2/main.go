@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type settings struct {
 	selected            *regexp.Regexp
 	short, systemd      bool
 	again               bool // a suite that fails is run once more
+	machines            bool // only the kernel and the root file system are made
 	tests, command      string
 	stdout              io.Writer
 }
@@ -61,6 +63,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&s.tests, "tests", "", "run only the tests, or critest's specs, whose name this `REGEXP` matches")
 	flags.BoolVar(&s.short, "short", false, "run a part that is meant for continuous integration")
 	flags.BoolVar(&s.again, "again", false, "run a suite that fails once more, and name it in the report")
+	flags.BoolVar(&s.machines, "machines", false, "only make the kernel and the root file system, where they are not kept")
 	pattern := flags.String("run", "", "run only the suites whose name this `REGEXP` matches")
 	inside := flags.String("inside", "", "run the suite of this `FOLDER`: what a machine does")
 	return commandline.Run("v2", flags, args[1:], stderr, func(ctx context.Context) error {
@@ -113,6 +116,10 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	if err != nil {
 		return err
 	}
+	if s.machines {
+		_, err := s.tree(ctx)
+		return err
+	}
 	b, err := s.builder(ctx)
 	if err != nil {
 		return err
@@ -121,9 +128,11 @@ func (s *settings) outside(ctx context.Context, pattern string) error {
 	if err != nil {
 		return err
 	}
-	tree, err := s.tree(ctx, jobs)
-	if err != nil {
-		return err
+	tree := ""
+	if slices.ContainsFunc(jobs, func(j job) bool { return j.systemd }) {
+		if tree, err = s.tree(ctx); err != nil {
+			return err
+		}
 	}
 	if len(jobs) == 0 {
 		return fmt.Errorf("no suite matches %q", s.selected)
