@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/manifest"
 )
 
@@ -146,8 +147,8 @@ func TestRootFS(t *testing.T) {
 	if err != nil || again[0].Options[0] != mounts[0].Options[0] {
 		t.Errorf("PrepareRootFS again: %v, %v", again, err)
 	}
-	if bytes, inodes, err := s.RootFSUsage(ctx, "c1"); err != nil || bytes < 10000 || inodes < 1 {
-		t.Errorf("RootFSUsage: %d, %d, %v", bytes, inodes, err)
+	if use, err := s.RootFSUsage(ctx, "c1", new(space.Known)); err != nil || use.Bytes < 10000 || use.Inodes < 1 {
+		t.Errorf("RootFSUsage: %+v, %v", use, err)
 	}
 	images, containers, err := s.FsUsage(ctx)
 	if err != nil || images.Bytes <= 0 || images.Inodes <= 0 || containers.Bytes < 10000 || images.Path != s.root {
@@ -197,7 +198,7 @@ func TestRootFS(t *testing.T) {
 	if err := s.WithRootFS(ctx, "c1", nil); !errdefs.IsNotFound(err) {
 		t.Errorf("WithRootFS without a root: %v", err)
 	}
-	if _, _, err := s.RootFSUsage(ctx, "c1"); !errdefs.IsNotFound(err) {
+	if _, err := s.RootFSUsage(ctx, "c1", new(space.Known)); !errdefs.IsNotFound(err) {
 		t.Errorf("RootFSUsage without a root: %v", err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // Each item is measured once, and what fails is left out of the results, which are in order.
@@ -43,5 +45,20 @@ func TestMeasure(t *testing.T) {
 		return 0, nil
 	}); !errors.Is(err, context.Canceled) || calls.Load() == 1000 {
 		t.Errorf("of a request that is given up: %d items, %v", calls.Load(), err)
+	}
+}
+
+// Pressures of a pod are read unless none of its containers has any.
+func TestPressed(t *testing.T) {
+	guest, other := &runtime.ContainerStats{Cpu: &runtime.CpuUsage{}}, &runtime.ContainerStats{Cpu: &runtime.CpuUsage{Psi: &runtime.PsiStats{}}}
+	for _, c := range []struct {
+		parts []*runtime.ContainerStats
+		want  bool
+	}{
+		{nil, true}, {[]*runtime.ContainerStats{guest}, false}, {[]*runtime.ContainerStats{other}, true}, {[]*runtime.ContainerStats{guest, other}, true},
+	} {
+		if got := pressed(c.parts); got != c.want {
+			t.Errorf("of %v: %t", c.parts, got)
+		}
 	}
 }

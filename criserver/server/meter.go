@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type meter struct {
 
 func newMeter(o Options) *meter {
 	return &meter{
-		reader: stats.NewReader(o.Cgroups.Mounts), rates: stats.NewRates(), layers: stats.NewLayers(o.Images.RootFSUsage), o: o, engines: newEngines(),
+		reader: stats.NewReader(o.Cgroups.Mounts), rates: &stats.Rates{}, layers: &stats.Layers{Measure: o.Images.RootFSUsage}, o: o, engines: newEngines(),
 		imagesDevice: sync.OnceValue(func() string {
 			device, err := findDevice(o.ImagesDir)
 			if err != nil {
@@ -54,7 +55,7 @@ func (m *meter) container(ctx context.Context, rec state.Container) (*runtime.Co
 		m.rates.Forget(rec.ID)
 		return out, nil
 	}
-	u, err := m.cgroup(rec.ID, m.o.Cgroups.Path(rec.CgroupsPath))
+	u, err := m.cgroup(rec.ID, m.o.Cgroups.Path(rec.CgroupsPath), true)
 	if err != nil {
 		return nil, err
 	}
@@ -71,10 +72,10 @@ func (m *meter) layer(ctx context.Context, rec state.Container) (stats.LayerUsag
 	return u, err
 }
 
-// pod measures a whole sandbox, without its running containers, which are given, one by one.
-func (m *meter) pod(rec state.Sandbox, containers []*state.Container) (*runtime.LinuxPodSandboxStats, error) {
+// pod measures a whole sandbox, whose running containers are given, with those that were measured.
+func (m *meter) pod(rec state.Sandbox, containers []*state.Container, parts []*runtime.ContainerStats) (*runtime.LinuxPodSandboxStats, error) {
 	cg := m.o.Cgroups.Path(rec.CgroupParent)
-	u, err := m.cgroup(rec.ID, cg)
+	u, err := m.cgroup(rec.ID, cg, pressed(parts))
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +93,12 @@ func (m *meter) pod(rec state.Sandbox, containers []*state.Container) (*runtime.
 	return out, nil
 }
 
+// pressed says whether a pod with these containers may have pressures. Beside version 1 the kernel
+// keeps none of guests: those of their pod would say nothing of them.
+func pressed(parts []*runtime.ContainerStats) bool {
+	return len(parts) == 0 || slices.ContainsFunc(parts, func(c *runtime.ContainerStats) bool { return c.GetCpu().GetPsi() != nil })
+}
+
 // cgroupUsage is what a cgroup uses, in the CRI's messages. swap and io are nil where the kernel
 // does not account for it.
 type cgroupUsage struct {
@@ -101,7 +108,8 @@ type cgroupUsage struct {
 	io     *runtime.IoUsage
 }
 
-func (m *meter) cgroup(id, cg string) (cgroupUsage, error) {
+// cgroup measures one, with its pressures if it is pressed.
+func (m *meter) cgroup(id, cg string, pressed bool) (cgroupUsage, error) {
 	var out cgroupUsage
 	c, err := m.reader.CPU(cg)
 	if err != nil {
@@ -120,7 +128,10 @@ func (m *meter) cgroup(id, cg string) (cgroupUsage, error) {
 		Timestamp: at, WorkingSetBytes: value(u.WorkingSet), AvailableBytes: value(u.Available()), UsageBytes: value(u.Usage),
 		RssBytes: value(u.RSS), PageFaults: value(u.Faults), MajorPageFaults: value(u.Major),
 	}
-	p := m.reader.Pressures(cg)
+	var p usage.Pressures
+	if pressed {
+		p = m.reader.Pressures(cg)
+	}
 	out.cpu.Psi, out.memory.Psi = psi(p.CPU), psi(p.Memory)
 	if p.IO != nil {
 		out.io = &runtime.IoUsage{Timestamp: timestamp(), Psi: psi(p.IO)}

@@ -125,7 +125,7 @@ func (a *statsAPI) measurePod(ctx context.Context, rec state.Sandbox, containers
 			parts = append(parts, stats)
 		}
 	}
-	linux, err := a.meter.pod(rec, containers)
+	linux, err := a.meter.pod(rec, containers, parts)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/space"
 )
 
 // LayerUsage is what a container's writable layer takes.
@@ -16,17 +18,26 @@ type LayerUsage struct {
 // clients ask for the same containers again and again; so a reading is good for a second, and for
 // longer where it took long: at most a twentieth of the time is spent on walking.
 type Layers struct {
-	measure func(ctx context.Context, key string) (bytes, inodes int64, err error)
+	// Measure makes a reading. Its errors are not remembered.
+	Measure func(ctx context.Context, key string, known *space.Known) (space.Use, error)
 
-	mu      sync.Mutex
-	last    map[string]*layer
-	sweepAt int
+	recent[layer]
 }
 
 type layer struct {
 	mu    sync.Mutex // held while it is read, so that one reading serves all who wait for it
 	usage LayerUsage
 	good  time.Time // until when usage is
+	known space.Known
+}
+
+// old says whether a reading is of no use any more. One that is being made is.
+func (e *layer) old() bool {
+	if !e.mu.TryLock() {
+		return false
+	}
+	defer e.mu.Unlock()
+	return time.Now().After(e.good)
 }
 
 const (
@@ -34,67 +45,24 @@ const (
 	layerShare = 20 // of the time that a reading took
 )
 
-// NewLayers returns a memory of readings, which are made by measure.
-func NewLayers(measure func(ctx context.Context, key string) (bytes, inodes int64, err error)) *Layers {
-	return &Layers{measure: measure, last: map[string]*layer{}, sweepAt: firstSweep}
-}
-
 // Usage returns what the layer of the given name takes.
-//
-// # Errors
-//
-// Those of measure, which are not remembered.
 func (l *Layers) Usage(ctx context.Context, key string) (LayerUsage, error) {
-	e := l.entry(key)
+	l.mu.Lock()
+	e := l.of(key, (*layer).old)
+	l.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	started := time.Now()
 	if started.Before(e.good) {
 		return e.usage, nil
 	}
-	bytes, inodes, err := l.measure(ctx, key)
+	u, err := l.Measure(ctx, key, &e.known)
 	if err != nil {
 		l.Forget(key)
 		return LayerUsage{}, err
 	}
 	now := time.Now()
-	e.usage = LayerUsage{At: started, Bytes: bytes, Inodes: inodes}
+	e.usage = LayerUsage{At: started, Bytes: u.Bytes, Inodes: u.Inodes}
 	e.good = now.Add(max(layerGood, layerShare*now.Sub(started)))
 	return e.usage, nil
-}
-
-func (l *Layers) entry(key string) *layer {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, ok := l.last[key]
-	if !ok {
-		if len(l.last) >= l.sweepAt {
-			l.sweep()
-		}
-		e = &layer{}
-		l.last[key] = e
-	}
-	return e
-}
-
-// sweep drops what is too old; much of it belongs to removed layers. One that is being read is not
-// dropped.
-func (l *Layers) sweep() {
-	for key, e := range l.last {
-		if !e.mu.TryLock() {
-			continue
-		}
-		if time.Now().After(e.good) {
-			delete(l.last, key)
-		}
-		e.mu.Unlock()
-	}
-	l.sweepAt = max(firstSweep, 2*len(l.last))
-}
-
-// Forget drops what is known of a layer.
-func (l *Layers) Forget(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.last, key)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sunaba-project/sunaba/host/space"
 )
 
 // A reading serves for a second, and for twenty times as long as it took.
@@ -15,11 +17,11 @@ func TestLayers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, took := 0, time.Millisecond
 		var fails error
-		l := NewLayers(func(context.Context, string) (int64, int64, error) {
+		l := &Layers{Measure: func(context.Context, string, *space.Known) (space.Use, error) {
 			time.Sleep(took)
 			read++
-			return int64(read), 7, fails
-		})
+			return space.Use{Bytes: int64(read), Inodes: 7}, fails
+		}}
 		usage := func(want int64) LayerUsage {
 			t.Helper()
 			u, err := l.Usage(t.Context(), "a")
@@ -60,7 +62,7 @@ func TestLayers(t *testing.T) {
 // Layers come and go for years; what is remembered of them stays bounded.
 func TestLayersForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLayers(func(context.Context, string) (int64, int64, error) { return 0, 0, nil })
+		l := &Layers{Measure: func(context.Context, string, *space.Known) (space.Use, error) { return space.Use{}, nil }}
 		for i := range 10 * firstSweep {
 			if _, err := l.Usage(t.Context(), fmt.Sprint(i)); err != nil {
 				t.Fatal(err)

@@ -101,7 +101,7 @@ func TestPrewarmed(t *testing.T) {
 }
 
 func TestRates(t *testing.T) {
-	r := NewRates()
+	r := &Rates{}
 	t0 := time.Now()
 	at := func(ms, used int) (uint64, bool) {
 		return r.NanoCores("c", usage.CPU{At: t0.Add(time.Duration(ms) * time.Millisecond), Usage: time.Duration(used) * time.Millisecond})
@@ -127,7 +127,7 @@ func TestRates(t *testing.T) {
 
 // Objects come and go for years; what is remembered of them stays bounded.
 func TestRatesForget(t *testing.T) {
-	r := NewRates()
+	r := &Rates{}
 	t0 := time.Now()
 	for i := range 100 * firstSweep {
 		r.NanoCores(fmt.Sprint("c", i), usage.CPU{At: t0.Add(time.Duration(i) * time.Minute)})

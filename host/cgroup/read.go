@@ -36,15 +36,18 @@ type Table []byte
 
 // Find returns a name's number, and whether there is one.
 func (t Table) Find(name string) (n uint64, found bool) {
-	for len(t) > 0 {
-		line, rest, _ := bytes.Cut(t, []byte("\n"))
-		if key, value, _ := bytes.Cut(line, []byte(" ")); string(key) == name {
-			n, err := strconv.ParseUint(string(value), 10, 64)
+	for from := 0; ; from++ {
+		at := bytes.Index(t[from:], []byte(name))
+		if at < 0 {
+			return 0, false
+		}
+		from += at
+		if rest, ok := bytes.CutPrefix(t[from+len(name):], []byte(" ")); ok && (from == 0 || t[from-1] == '\n') {
+			line, _, _ := bytes.Cut(rest, []byte("\n"))
+			n, err := strconv.ParseUint(string(line), 10, 64)
 			return n, err == nil
 		}
-		t = rest
 	}
-	return 0, false
 }
 
 // Of returns a name's number, 0 without one.

@@ -3,6 +3,7 @@ package space
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -287,6 +289,75 @@ func TestUsedEntersNoMounts(t *testing.T) {
 	}
 	if use, err := Used(t.Context(), dir); err != nil || use.Inodes != 3 {
 		t.Errorf("without the mounts: %+v, %v", use, err)
+	}
+}
+
+// What is known of a tree is what another measuring would find, whatever has happened to it.
+func TestKnown(t *testing.T) {
+	for what, change := range map[string]struct {
+		make   func(at func(string) string) error
+		listed bool // the folders must be listed again
+	}{
+		"nothing": {func(func(string) string) error { return nil }, false},
+		"grow":    {func(at func(string) string) error { return os.WriteFile(at("etc/hosts"), make([]byte, 1<<20), 0o600) }, false},
+		"add":     {func(at func(string) string) error { return os.WriteFile(at("etc/deep/new"), make([]byte, 5000), 0o600) }, true},
+		"unlink":  {func(at func(string) string) error { return os.Remove(at("etc/hosts")) }, true},
+		"link":    {func(at func(string) string) error { return os.Link(at("etc/hosts"), at("etc/again")) }, true},
+		"move":    {func(at func(string) string) error { return os.Rename(at("etc/deep"), at("moved")) }, true},
+		"replace": {func(at func(string) string) error {
+			return errors.Join(os.Symlink("/", at("etc/new")), os.Rename(at("etc/new"), at("etc/hosts")))
+		}, true},
+		"mount":  {func(at func(string) string) error { return unix.Mount("none", at("etc/deep"), "tmpfs", 0, "") }, true},
+		"remove": {func(at func(string) string) error { return os.RemoveAll(at("etc")) }, true},
+		"anew":   {func(at func(string) string) error { return errors.Join(os.RemoveAll(at("")), os.Mkdir(at(""), 0o700)) }, true},
+		"many": {func(at func(string) string) (err error) {
+			for n := range mostKnown {
+				err = errors.Join(err, os.WriteFile(at(fmt.Sprint("etc/", n)), nil, 0o600))
+			}
+			return err
+		}, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "tree")
+			at := func(name string) string { return filepath.Join(dir, name) }
+			if err := errors.Join(os.MkdirAll(at("etc/deep"), 0o755), os.WriteFile(at("etc/hosts"), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Unmount(at("etc/deep"), 0)
+			var k Known
+			as := func(when string) {
+				want, err1 := Used(t.Context(), dir)
+				if got, err2 := k.Used(t.Context(), dir); got != want || err1 != nil || err2 != nil {
+					t.Errorf("%s: %+v, want %+v, %v, %v", when, got, want, err1, err2)
+				}
+			}
+			as("at first")
+			if _, known := k.again(dir); known {
+				t.Error("folders that have just changed are relied upon")
+			}
+			time.Sleep(unsettled + 50*time.Millisecond)
+			as("settled")
+			if _, known := k.again(dir); !known {
+				t.Error("nothing is known")
+			}
+			if err := change.make(at); err != nil {
+				t.Fatal(err)
+			}
+			if _, known := k.again(dir); known == change.listed {
+				t.Errorf("after the change all is known: %t", known)
+			}
+			as("changed")
+			time.Sleep(unsettled + 50*time.Millisecond)
+			as("changed and settled")
+			if _, known := k.again(dir); known == (what == "many" || what == "mount" || what == "link") {
+				t.Errorf("later all is known: %t", known)
+			}
+		})
+	}
+	var k Known
+	if _, err := k.Used(t.Context(), filepath.Join(t.TempDir(), "gone")); !errors.Is(err, fs.ErrNotExist) || len(k.files) > 0 {
+		t.Errorf("of nothing: %v, %d files are known", err, len(k.files))
 	}
 }
 

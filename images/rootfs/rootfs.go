@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/sunaba-project/sunaba/host/binfmt"
+	"github.com/sunaba-project/sunaba/host/space"
 	"github.com/sunaba-project/sunaba/images/catalog"
 	"github.com/sunaba-project/sunaba/images/disk"
 	"github.com/sunaba-project/sunaba/images/program"
@@ -162,13 +163,13 @@ func (r *Roots) RootFSKeys() (keys []string) {
 	return keys
 }
 
-// RootFSUsage returns what has been written to a container's root, in bytes and files.
+// RootFSUsage returns what has been written to a container's root, which may be known.
 //
 // # Errors
 //
 // ErrNotFound if the key has no root.
-func (r *Roots) RootFSUsage(ctx context.Context, key string) (bytes, inodes int64, err error) {
-	return r.disk.Layers.RootUsage(ctx, key)
+func (r *Roots) RootFSUsage(ctx context.Context, key string, known *space.Known) (space.Use, error) {
+	return r.disk.Layers.RootUsage(ctx, key, known)
 }
 
 // ModulePath returns where the module of an image of kind Module lies, "" for

@@ -220,20 +220,17 @@ func (s *roots) Roots() (out []Root) {
 	return out
 }
 
-// RootUsage returns what has been written to a root, in bytes and files.
-func (s *roots) RootUsage(ctx context.Context, key string) (bytes, inodes int64, err error) {
+// RootUsage returns what has been written to a root, which may be known.
+func (s *roots) RootUsage(ctx context.Context, key string, known *space.Known) (space.Use, error) {
 	f, err := s.folder(key)
 	if err != nil || f.View {
-		return 0, 0, err
+		return space.Use{}, err
 	}
-	u, err := space.Used(ctx, s.upper(f))
+	use, err := known.Used(ctx, s.upper(f))
 	if errors.Is(err, fs.ErrNotExist) {
-		err = errdefs.ErrNotFound // removed meanwhile
+		err = fmt.Errorf("measure root: %w", errdefs.ErrNotFound) // removed meanwhile
 	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("measure root: %w", err)
-	}
-	return u.Bytes, u.Inodes, nil
+	return use, err
 }
 
 // WithRoot calls fn with a directory that shows a root, read-only, during the call.
@@ -246,6 +243,9 @@ func (s *roots) WithRoot(key string, fn func(dir string) error) error {
 	if err != nil {
 		return err
 	}
+	// Where nothing was written, as in a new container, a single layer shows all without a mount.
+	written, err := os.ReadDir(s.upper(f))
+	f.View = f.View || f.Parent != "" && err == nil && len(written) == 0
 	mounts, err := s.mountsOf(f)
 	if err != nil {
 		return err

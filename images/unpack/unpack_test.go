@@ -24,6 +24,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	"golang.org/x/sys/unix"
+
+	"github.com/sunaba-project/sunaba/host/space"
 )
 
 func newStore(t *testing.T) (*Store, string) {
@@ -386,8 +388,9 @@ func TestRoots(t *testing.T) {
 func TestRootUsage(t *testing.T) {
 	s, _ := newStore(t)
 	ctx := t.Context()
+	var known space.Known
 	for size := range int64(3) {
-		if _, _, err := s.RootUsage(ctx, "c"); !errdefs.IsNotFound(err) {
+		if _, err := s.RootUsage(ctx, "c", new(space.Known)); !errdefs.IsNotFound(err) {
 			t.Fatalf("of a key without a root: %v", err)
 		}
 		mounts, err := s.Prepare("c", "", nil)
@@ -395,8 +398,8 @@ func TestRootUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range size + 1 {
-			if bytes, inodes, err := s.RootUsage(ctx, "c"); err != nil || inodes != i+1 || bytes < i<<20 || bytes > i<<20+1<<16 {
-				t.Errorf("root %d with %d files: %d bytes, %d inodes, %v", size, i, bytes, inodes, err)
+			if u, err := s.RootUsage(ctx, "c", &known); err != nil || u.Inodes != i+1 || u.Bytes < i<<20 || u.Bytes > i<<20+1<<16 {
+				t.Errorf("root %d with %d files: %+v, %v", size, i, u, err)
 			}
 			if err := os.WriteFile(filepath.Join(mounts[0].Source, fmt.Sprint(i)), make([]byte, 1<<20), 0o600); err != nil {
 				t.Fatal(err)
@@ -405,6 +408,50 @@ func TestRootUsage(t *testing.T) {
 		if err := s.Remove("c"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A root is shown with what was written to it. As long as nothing was, a single layer is shown
+// without a mount.
+func TestWithRoot(t *testing.T) {
+	s, _ := newStore(t)
+	mounted := func() int {
+		table, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(table), "\n")
+	}
+	for key, layers := range map[string][][]byte{"one": {tarOf(t, text("a", "x"))}, "two": {tarOf(t, text("a", "old")), tarOf(t, text("a", "x"))}} {
+		mounts, err := s.Prepare(key, apply(t, s, layers...), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := mounted()
+		shows := func(a, b string, mounts int) {
+			t.Helper()
+			if err := s.WithRoot(key, func(dir string) error {
+				gotA, _ := os.ReadFile(filepath.Join(dir, "a"))
+				gotB, _ := os.ReadFile(filepath.Join(dir, "b"))
+				if string(gotA) != a || string(gotB) != b || mounted()-before != mounts {
+					t.Errorf("%s: a is %q, b %q, with %d mounts; want %q, %q, %d", key, gotA, gotB, mounted()-before, a, b, mounts)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}
+		shows("x", "", len(layers)-1)
+		upper := ""
+		for _, o := range mounts[0].Options {
+			if dir, ok := strings.CutPrefix(o, "upperdir="); ok {
+				upper = dir
+			}
+		}
+		if err := os.WriteFile(filepath.Join(upper, "b"), []byte("y"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		shows("x", "y", 1)
 	}
 }
 
