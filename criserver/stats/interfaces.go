@@ -2,30 +2,43 @@ package stats
 
 import (
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sunaba-project/sunaba/criserver/network/netns"
 	"github.com/sunaba-project/sunaba/host/kernelfile"
 )
 
-// readInterfaces reads the traffic of all interfaces but the loopback from a process's
-// /proc/<pid>/net/dev. The process must be in the network namespace ns.
-//
-// # Errors
-//
-// fs.ErrNotExist if it does not exist or is in another namespace.
-func readInterfaces(pid int, ns *unix.Stat_t) ([]Interface, error) {
-	dir := "/proc/" + strconv.Itoa(pid)
-	text, err := kernelfile.Read(dir + "/net/dev")
-	if err != nil {
-		return nil, err
+// Interface is the traffic of one network interface.
+type Interface struct {
+	Name                               string
+	RxBytes, RxErrors, TxBytes, TxErrs uint64
+	RxPackets, RxDropped               uint64
+	TxPackets, TxDropped               uint64
+}
+
+// Interfaces reads the traffic of all interfaces but the loopback of the network namespace pinned
+// at path. pids are processes that should be in it: one of them spares entering the namespace.
+func Interfaces(path string, pids ...int) ([]Interface, error) {
+	var pin, own unix.Stat_t
+	missing := unix.Stat(path, &pin)
+	for _, pid := range pids {
+		dir := "/proc/" + strconv.Itoa(pid)
+		text, err := kernelfile.Read(dir + "/net/dev")
+		// After the file: it is the same process that is asked.
+		if err == nil && missing == nil && unix.Stat(dir+"/ns/net", &own) == nil && own.Dev == pin.Dev && own.Ino == pin.Ino {
+			return parseInterfaces(text)
+		}
 	}
-	var own unix.Stat_t // after the file: it is the same process that is asked
-	if err := unix.Stat(dir+"/ns/net", &own); err != nil || own.Dev != ns.Dev || own.Ino != ns.Ino {
-		return nil, fmt.Errorf("process %d is in another network namespace: %w", pid, fs.ErrNotExist)
+	var text string
+	err := netns.Do(path, func() (err error) {
+		text, err = kernelfile.Read("/proc/thread-self/net/dev")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("measure interfaces: %w", err)
 	}
 	return parseInterfaces(text)
 }

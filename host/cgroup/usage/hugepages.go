@@ -1,13 +1,6 @@
 package usage
 
-import (
-	"path/filepath"
-	"strconv"
-	"strings"
-
-	"github.com/sunaba-project/sunaba/host/cgroup"
-	"github.com/sunaba-project/sunaba/host/kernelfile"
-)
+import "github.com/sunaba-project/sunaba/host/cgroup"
 
 // HugePages is what is used of pages of one size, in bytes.
 type HugePages struct {
@@ -27,27 +20,20 @@ func (r *Reader) hugePages(g *cgroup.Group) []HugePages {
 	if root == "" {
 		return nil
 	}
+	in := (&cgroup.Mounts{Unified: root}).Group(g.Path()) // whatever the hierarchy is
 	var out []HugePages
 	for _, size := range r.pageSizes {
-		prefix := filepath.Join(root, g.Path(), "hugetlb."+size+".")
-		usage, err := readNumber(prefix + current)
+		prefix := "hugetlb." + size + "."
+		usage, err := in.Number("", prefix+current)
 		if err != nil {
 			continue
 		}
 		h := HugePages{Size: size, Usage: usage}
 		if current == "usage_in_bytes" {
-			h.Peak, err = readNumber(prefix + "max_usage_in_bytes")
+			h.Peak, err = in.Number("", prefix+"max_usage_in_bytes")
 			h.HasPeak = err == nil
 		}
 		out = append(out, h)
 	}
 	return out
-}
-
-func readNumber(file string) (uint64, error) {
-	text, err := kernelfile.ReadRecord(file)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(strings.TrimSpace(text), 10, 64)
 }

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -157,18 +156,10 @@ const unlimited = math.MaxInt64 &^ (1<<16 - 1)
 
 // cpuMax reads a quota and its period, in microseconds, from version 2's one file; no quota is 0.
 func cpuMax(g *cgroup.Group) (quota, period uint64) {
-	text, err := kernelfile.ReadRecord(g.File("cpu", "cpu.max"))
-	if err != nil {
-		return 0, 0
-	}
-	a, b, _ := strings.Cut(strings.TrimSpace(text), " ")
-	period, err = strconv.ParseUint(b, 10, 64)
-	if err != nil {
-		return 0, 0
-	}
-	if quota, err = strconv.ParseUint(a, 10, 64); err != nil {
-		quota = 0 // "max"
-	}
+	text, _ := kernelfile.ReadRecord(g.File("cpu", "cpu.max")) // what cannot be read is 0
+	var first string
+	_, _ = fmt.Sscan(text, &first, &period)
+	quota, _ = strconv.ParseUint(first, 10, 64) // or "max"
 	return quota, period
 }
 
