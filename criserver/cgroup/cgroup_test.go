@@ -314,3 +314,55 @@ func TestOwnParentWeight(t *testing.T) {
 		}
 	}
 }
+
+// The folder of all pods is removed from every hierarchy once it is empty, and from none before.
+func TestPrune(t *testing.T) {
+	roots := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	m := &Manager{Mounts: &cgroup.Mounts{V1: map[string]string{"cpu": roots[0], "memory": roots[1]}, Hybrid: roots[2]}}
+	there := func() (n int) {
+		for _, root := range roots {
+			for _, folder := range []string{ownShims, ownParent} {
+				if _, err := os.Stat(filepath.Join(root, folder)); err == nil {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if err := os.MkdirAll(filepath.Join(roots[1], ownParent), 0o755); err != nil { // it is missing in the others
+		t.Fatal(err)
+	}
+	if m.prune(); there() != 0 {
+		t.Errorf("%d empty folders are left", there())
+	}
+	for _, busy := range []string{ownShims + "/wasm", ownParent + "/pod-a"} {
+		for _, root := range roots {
+			if err := errors.Join(os.MkdirAll(filepath.Join(root, ownShims), 0o755), os.MkdirAll(filepath.Join(root, busy), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.prune()
+		for _, root := range roots {
+			if err := os.Remove(filepath.Join(root, busy)); err != nil {
+				t.Errorf("while %s was there: %v", busy, err)
+			}
+		}
+	}
+	if m.prune(); there() != 0 {
+		t.Errorf("%d empty folders are left", there())
+	}
+}
+
+// In version 1 the kernel gives what is created below the folder of all pods its processors.
+func TestProcessorsFromTheStart(t *testing.T) {
+	root := t.TempDir()
+	m := &Manager{Mounts: &cgroup.Mounts{V1: map[string]string{"name=systemd": root}}}
+	if err := m.create(m.Group(ownParent + "/pod-a")); err != nil {
+		t.Fatal(err)
+	}
+	for folder, want := range map[string]string{ownParent: "1", ownParent + "/pod-a": ""} { // below, the kernel has it from above
+		if got, _ := os.ReadFile(filepath.Join(root, folder, "cgroup.clone_children")); string(got) != want {
+			t.Errorf("%s: %q, want %q", folder, got, want)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/process"
 	"github.com/sunaba-project/sunaba/host/systemd"
@@ -208,11 +210,14 @@ func (m *Manager) Leaves(parent string) ([]string, error) {
 	return ids, nil
 }
 
-// prune removes the folder that holds our own pods' cgroups once it is empty; busy ones stay: they
-// hold other pods, or another server's.
+// prune removes the folder that holds our own pods' cgroups once it is empty. A busy one stays: it
+// holds other pods, or another server's, which are in every hierarchy.
 func (m *Manager) prune() {
-	for _, root := range m.Roots() {
-		_ = os.Remove(filepath.Join(root, ownShims))
-		_ = os.Remove(filepath.Join(root, prefix))
+	for _, folder := range []string{ownShims, ownParent} {
+		for _, root := range m.Roots() {
+			if err := unix.Rmdir(filepath.Join(root, folder)); err != nil && !cgroup.Missing(err) {
+				return
+			}
+		}
 	}
 }

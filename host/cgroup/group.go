@@ -208,7 +208,7 @@ func remove(g *Group) error {
 }
 
 func removeTree(dir string) error {
-	err := os.Remove(dir)
+	err := unix.Rmdir(dir) // os.Remove would try it as a file first
 	switch {
 	case err == nil, Missing(err):
 		return nil
@@ -229,7 +229,7 @@ func removeTree(dir string) error {
 			}
 		}
 	}
-	if err := os.Remove(dir); err != nil && !Missing(err) {
+	if err := unix.Rmdir(dir); err != nil && !Missing(err) {
 		return err
 	}
 	return nil
