@@ -156,7 +156,7 @@ func (t transports) close() {
 
 func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports {
 	t := &http.Transport{
-		Proxy:                  c.proxyFor,
+		Proxy:                  func(req *http.Request) (*url.URL, error) { return c.proxy(req.URL) },
 		DialContext:            (&net.Dialer{Timeout: dial, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:        conf,
 		TLSHandshakeTimeout:    dial,
@@ -175,5 +175,3 @@ func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports 
 	stores.ResponseHeaderTimeout = c.options.StoreTimeout
 	return transports{t, stores}
 }
-
-func (c *Client) proxyFor(req *http.Request) (*url.URL, error) { return c.proxy(req.URL) }

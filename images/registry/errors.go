@@ -157,10 +157,15 @@ func (e *statusError) Error() string {
 // newStatusError reads what a body says in the form of the distribution specification.
 func newStatusError(resp *http.Response) *statusError {
 	_, manifest, _ := strings.Cut(resp.Request.URL.Path, "/manifests/")
+	kind := resp.Header.Get("Content-Type")
 	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host, manifest: manifest}
 	e.wait, e.again = retryAfter(resp.Header, time.Now())
-	if body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10)); err == nil {
-		e.details = detailsOf(body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	if err != nil {
+		return e
+	}
+	if e.details = detailsOf(body); e.details == "" && (kind == "" || strings.HasPrefix(kind, "text/plain")) {
+		e.details = strings.TrimSpace(string(body[:min(len(body), 200)]))
 	}
 	return e
 }

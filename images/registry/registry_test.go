@@ -277,6 +277,14 @@ func TestErrors(t *testing.T) {
 			}
 		}, unavailable: true},
 		{name: "precondition", handler: status(412, `{"errors":[{"code":"PROJECTPOLICYVIOLATION","message":"it has 3 vulnerabilities"}]}`), text: "it has 3 vulnerabilities"},
+		{name: "a text", handler: func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "the license ran out\n"+strings.Repeat("x", 1000), 402)
+		}, text: "resolve: the registry answered 402 Payment Required (the license ran out; " + strings.Repeat("x", 180) + ")"},
+		{name: "a page", handler: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			status(402, "<html>")(w, r)
+		}, text: "resolve: the registry answered 402 Payment Required"},
+		{name: "TLS", host: serveTLS(t, newAuthority(t), false, serveManifest), text: "(Client sent an HTTP request to an HTTPS server.)"},
 		{name: "teapot", handler: status(418, ""), text: "418"},
 	}
 	for _, tt := range tests {

@@ -106,10 +106,7 @@ func (r *Repository) read(ctx context.Context, c call) (ocispec.Descriptor, erro
 }
 
 func mediaType(h http.Header) string {
-	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	if err != nil {
-		return ""
-	}
+	t, _, _ := mime.ParseMediaType(h.Get("Content-Type")) // "" for what is none
 	return t
 }
 
