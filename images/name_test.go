@@ -75,7 +75,8 @@ func TestNamesOfOneImage(t *testing.T) {
 	}
 }
 
-// An image may be named by other digests than sha256, also where its registry answers with that one.
+// An image may be named by other digests than sha256, also where its registry answers with that
+// one.
 func TestImageBySHA512(t *testing.T) {
 	l := gzipLayer(t, file{name: "app", content: "x"})
 	content := map[string][]byte{}

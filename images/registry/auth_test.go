@@ -119,7 +119,8 @@ func TestTokenRunsOut(t *testing.T) {
 	}
 }
 
-// A token server is asked for the right to pull, also where the registry's challenge does not name it.
+// A token server is asked for the right to pull, also where the registry's challenge does not name
+// it.
 func TestScopeOfAToken(t *testing.T) {
 	var scopes []string
 	tokens, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {

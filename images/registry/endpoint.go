@@ -84,9 +84,8 @@ func sameHostOnly(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tokenTransport carries requests for tokens. It keeps credentials that are for
-// a server with TLS from going to one without, and bounds the answer. The server itself is sent what
-// is configured for it.
+// tokenTransport carries requests for tokens. It keeps credentials that are for a server with TLS
+// from going to one without, and bounds the answer. The server itself is sent its own headers.
 type tokenTransport struct {
 	inner    http.RoundTripper
 	endpoint *endpoint

@@ -66,8 +66,7 @@ func IsUnavailable(err error) bool {
 
 // Describe puts words in front of an error, after UnavailablePrefix.
 func Describe(doing string, err error) error {
-	var e *Error
-	if errors.As(err, &e) && e.unavailable {
+	if IsUnavailable(err) {
 		text := strings.ReplaceAll(err.Error(), UnavailablePrefix, "")
 		return &Error{text: doing + ": " + text, unavailable: true}
 	}

@@ -451,7 +451,8 @@ func TestFetchOverHTTP2(t *testing.T) {
 	}
 }
 
-// A connection of HTTP/2 that has died without a word is given up: a transfer continues over another.
+// A connection of HTTP/2 that has died without a word is given up: a transfer continues over
+// another.
 func TestFetchAfterADeadConnection(t *testing.T) {
 	data, desc := blobOf(300_000)
 	a := newAuthority(t)

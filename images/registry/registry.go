@@ -257,8 +257,8 @@ func (r *Repository) useNode(ctx context.Context, e *endpoint) {
 	}
 }
 
-// asker is who asks for credentials in an answer to a request at e: e itself, or a server that e has
-// redirected to; nil for one that is not to be given any.
+// asker is who asks for credentials in an answer to a request at e: e itself, or a server that e
+// has redirected to; nil for one that is not to be given any.
 func (r *Repository) asker(ctx context.Context, e *endpoint, at *url.URL, c call) (*endpoint, error) {
 	switch who := r.known(at); {
 	case e.is(at):

@@ -278,7 +278,7 @@ func TestErrors(t *testing.T) {
 		}, unavailable: true},
 		{name: "precondition", handler: status(412, `{"errors":[{"code":"PROJECTPOLICYVIOLATION","message":"it has 3 vulnerabilities"}]}`), text: "it has 3 vulnerabilities"},
 		{name: "a text", handler: func(w http.ResponseWriter, r *http.Request) {
-			http.Error(w, "the license ran out\n"+strings.Repeat("x", 1000), 402)
+			http.Error(w, "the license ran out\n"+strings.Repeat("x", 1000), http.StatusPaymentRequired)
 		}, text: "resolve: the registry answered 402 Payment Required (the license ran out; " + strings.Repeat("x", 180) + ")"},
 		{name: "a page", handler: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
