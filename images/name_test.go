@@ -1,11 +1,17 @@
 package images
 
 import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -65,6 +71,77 @@ func TestNamesOfOneImage(t *testing.T) {
 		}
 		if b, l := s.blobs(), s.layerDirs(); b != 0 || l != 0 {
 			t.Errorf("after Remove(%s): %d blobs and %d layers", name, b, l)
+		}
+	}
+}
+
+// An image may be named by other digests than sha256, also where its registry answers with that
+// one.
+func TestImageBySHA512(t *testing.T) {
+	l := gzipLayer(t, file{name: "app", content: "x"})
+	content := map[string][]byte{}
+	of := func(mediaType string, v any) ocispec.Descriptor {
+		data, ok := v.([]byte)
+		if !ok {
+			var err error
+			if data, err = json.Marshal(v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := digest.SHA512.FromBytes(data)
+		content[d.String()] = data
+		return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
+	}
+	c := ocispec.Image{Platform: parsePlatforms(t, hostPlatform)[0]}
+	c.RootFS.DiffIDs = []digest.Digest{l.diff}
+	root := of(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		MediaType: ocispec.MediaTypeImageManifest, Config: of(ocispec.MediaTypeImageConfig, c),
+		Layers: []ocispec.Descriptor{of(l.mediaType, l.compressed)},
+	})
+	r, s := newTestRegistry(t), newTestService(t)
+	r.setFront(func(w http.ResponseWriter, q *http.Request) bool {
+		data, ok := content[path.Base(q.URL.Path)]
+		if path.Base(q.URL.Path) == "v1" {
+			data, ok = content[root.Digest.String()], true
+		}
+		if !ok {
+			return false
+		}
+		w.Header().Set("Docker-Content-Digest", digest.FromBytes(data).String())
+		if path.Base(q.URL.Path) == "v1" {
+			w.Header().Set("Docker-Content-Digest", root.Digest.String())
+		}
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		w.Write(data)
+		return true
+	})
+	s.options.KeepLayers = true
+	s.close()
+	s.open()
+	for _, ref := range []string{r.host + "/app:v1", r.host + "/app@" + root.Digest.String()} {
+		img := s.mustPull(ref, "")
+		for _, name := range []string{ref, img.ID, img.ID[7:], img.ID[:20]} {
+			if got, err := s.Find(t.Context(), name, ""); err != nil || got.ID != img.ID {
+				t.Errorf("Find(%s): %v", name, err)
+			}
+			if got, err := s.ForContainer(t.Context(), name, ref, ""); err != nil || got.ID != img.ID {
+				t.Errorf("ForContainer(%s): %v", name, err)
+			}
+		}
+		equal(t, "tree", s.tree(img.ID[7:17]+path.Base(ref)[:2], img), []string{"app=x"})
+		var buf bytes.Buffer
+		if err := s.ExportTo(t.Context(), []string{ref}, &buf); err != nil {
+			t.Errorf("export: %v", err)
+		}
+		if err := s.Remove(t.Context(), img.ID); err != nil {
+			t.Error(err)
+		}
+		if left := s.count("content/blobs/sha512"); left != 0 {
+			t.Errorf("%d blobs are left", left)
+		}
+		if imgs, err := s.Import(t.Context(), ImportRequest{Reader: &buf, Name: "other.example/app:v2"}); err != nil || len(imgs) != 1 {
+			t.Errorf("import: %d, %v", len(imgs), err)
 		}
 	}
 }

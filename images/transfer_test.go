@@ -217,6 +217,49 @@ func TestImportDockerArchive(t *testing.T) {
 	}
 }
 
+// A layout that names an image also lists what it consists of, as that of oras: these are no images
+// of their own.
+func TestImportPassesOverParts(t *testing.T) {
+	r, s := newTestRegistry(t), newTestService(t)
+	index, host, wasm := appIndex(t, r, "app", "v1", "1")
+	s.mustPull(r.host+"/app:v1", "")
+	dir := filepath.Join(t.TempDir(), "layout")
+	data, err := os.ReadFile(s.export(r.host + "/app:v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := layout.Unpack(bytes.NewReader(data), dir); err != nil {
+		t.Fatal(err)
+	}
+	write := func(entries ...ocispec.Descriptor) {
+		t.Helper()
+		data, err := json.Marshal(ocispec.Index{Manifests: entries})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "index.json"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signature := ocispec.Descriptor{
+		MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString("absent"), Size: 6, ArtifactType: "application/vnd.dev.cosign.artifact.sig.v1+json",
+	}
+	index.Annotations = map[string]string{ocispec.AnnotationRefName: "v3"}
+	write(host, index, wasm, signature)
+	other := newTestService(t)
+	imgs, err := other.Import(t.Context(), ImportRequest{Path: dir, Name: "example.org/app"})
+	if err != nil || len(imgs) != 1 {
+		t.Fatalf("%d images, %v", len(imgs), err)
+	}
+	equal(t, "tags", imgs[0].RepoTags, []string{"example.org/app:v3"})
+	write(host, signature) // an image without a name is one if there is no other
+	imgs, err = other.Import(t.Context(), ImportRequest{Path: dir, Name: "example.org/alone"})
+	if err != nil || len(imgs) != 1 {
+		t.Fatalf("%d images, %v", len(imgs), err)
+	}
+	equal(t, "tags", imgs[0].RepoTags, []string{"example.org/alone:latest", "example.org/app:v3"})
+}
+
 func TestImportErrors(t *testing.T) {
 	r, s := newTestRegistry(t), newTestService(t)
 	d := r.image("app", "v1", hostPlatform, ocispec.ImageConfig{}, gzipLayer(t, file{name: "a", content: "1"}))

@@ -30,18 +30,7 @@ func newIndex(records *state.Store[state.Container]) *index {
 //
 // ErrNotFound; ErrInvalidArgument if several ids start so.
 func (x *index) Get(id string) (state.Container, error) {
-	full, err := x.records.Resolve(id)
-	if err != nil {
-		return state.Container{}, fmt.Errorf("find container: %w", err)
-	}
-	rec, err := x.records.Get(full)
-	if err == nil && rec.Phase == state.Creating {
-		err = fmt.Errorf("id %q: %w", id, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return state.Container{}, fmt.Errorf("find container: %w", err)
-	}
-	return rec, nil
+	return state.Made(x.records, "container", id, func(rec state.Container) state.Phase { return rec.Phase })
 }
 
 // List returns the records of all containers that are not still being made.

@@ -127,18 +127,7 @@ func name(config *runtime.PodSandboxConfig) string {
 //
 // ErrNotFound; ErrInvalidArgument if several ids start so.
 func (m *Manager) Get(id string) (state.Sandbox, error) {
-	full, err := m.records.Resolve(id)
-	if err != nil {
-		return state.Sandbox{}, fmt.Errorf("find sandbox: %w", err)
-	}
-	rec, err := m.records.Get(full)
-	if err == nil && rec.Phase == state.Creating {
-		err = fmt.Errorf("id %q: %w", id, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return state.Sandbox{}, fmt.Errorf("find sandbox: %w", err)
-	}
-	return rec, nil
+	return state.Made(m.records, "sandbox", id, func(rec state.Sandbox) state.Phase { return rec.Phase })
 }
 
 // List returns the records of all sandboxes that are not still being made.

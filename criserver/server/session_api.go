@@ -19,27 +19,23 @@ type sessionAPI struct {
 }
 
 func (a *sessionAPI) Exec(_ context.Context, r *runtime.ExecRequest) (*runtime.ExecResponse, error) {
-	rec, err := a.sessions.Running(r.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	r.ContainerId = rec.ID
-	resp, err := a.streams.Exec(r)
-	if err != nil {
-		return nil, fmt.Errorf("exec in container %q: %w", rec.Name(), err)
-	}
-	return resp, nil
+	return opened(a, "exec in", &r.ContainerId, func() (*runtime.ExecResponse, error) { return a.streams.Exec(r) })
 }
 
 func (a *sessionAPI) Attach(_ context.Context, r *runtime.AttachRequest) (*runtime.AttachResponse, error) {
-	rec, err := a.sessions.Running(r.GetContainerId())
+	return opened(a, "attach to", &r.ContainerId, func() (*runtime.AttachResponse, error) { return a.streams.Attach(r) })
+}
+
+// opened opens a stream of a container, whose id becomes a full one first.
+func opened[A any](a *sessionAPI, doing string, id *string, open func() (*A, error)) (*A, error) {
+	rec, err := a.sessions.Running(*id)
 	if err != nil {
 		return nil, err
 	}
-	r.ContainerId = rec.ID
-	resp, err := a.streams.Attach(r)
+	*id = rec.ID
+	resp, err := open()
 	if err != nil {
-		return nil, fmt.Errorf("attach to container %q: %w", rec.Name(), err)
+		return nil, fmt.Errorf("%s container %q: %w", doing, rec.Name(), err)
 	}
 	return resp, nil
 }

@@ -50,6 +50,21 @@ func (s *Store[R]) Select(keep func(*R) bool) []R {
 	return recs
 }
 
+// Made is Resolve with Get, of a record that is not still being made.
+func Made[R any](s *Store[R], what, id string, phase func(R) Phase) (rec R, err error) {
+	full, err := s.Resolve(id)
+	if err == nil {
+		rec, err = s.Get(full)
+	}
+	if err == nil && phase(rec) == Creating {
+		err = fmt.Errorf("id %q: %w", id, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return *new(R), fmt.Errorf("find %s: %w", what, err)
+	}
+	return rec, nil
+}
+
 // Resolve returns the full id for an id or an unambiguous prefix of one.
 //
 // # Errors

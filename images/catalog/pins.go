@@ -12,8 +12,7 @@ import (
 
 // matchName reports whether a full name fits a pattern. Slashes are like any other character.
 func matchName(pattern, name string) bool {
-	flat := strings.NewReplacer("/", "\x00")
-	ok, err := path.Match(flat.Replace(pattern), flat.Replace(name))
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(name, "/", "\x00"))
 	return err == nil && ok
 }
 

@@ -6,19 +6,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-)
-
-// Media types of the manifests that are made for Docker archives.
-const (
-	dockerManifest  = "application/vnd.docker.distribution.manifest.v2+json"
-	dockerConfig    = "application/vnd.docker.container.image.v1+json"
-	dockerLayer     = "application/vnd.docker.image.rootfs.diff.tar"
-	dockerLayerGzip = "application/vnd.docker.image.rootfs.diff.tar.gzip"
-	dockerLayerZstd = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 )
 
 // dockerImage is an entry of manifest.json.
@@ -34,11 +26,11 @@ func (l *Layout) readDocker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var images []dockerImage
-	if err := json.Unmarshal(data, &images); err != nil {
+	var list []dockerImage
+	if err := json.Unmarshal(data, &list); err != nil {
 		return fmt.Errorf("manifest.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
-	for _, img := range images {
+	for _, img := range list {
 		desc, err := l.makeManifest(ctx, img)
 		if err != nil {
 			return err
@@ -65,8 +57,8 @@ func (l *Layout) makeManifest(ctx context.Context, img dockerImage) (ocispec.Des
 	if len(c.RootFS.DiffIDs) != len(img.Layers) {
 		return ocispec.Descriptor{}, fmt.Errorf("%s has %d layers and manifest.json %d: %w", img.Config, len(c.RootFS.DiffIDs), len(img.Layers), errdefs.ErrInvalidArgument)
 	}
-	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: dockerManifest, Layers: []ocispec.Descriptor{}}
-	m.Config = ocispec.Descriptor{MediaType: dockerConfig, Digest: digest.FromBytes(config), Size: int64(len(config))}
+	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: images.MediaTypeDockerSchema2Manifest, Layers: []ocispec.Descriptor{}}
+	m.Config = ocispec.Descriptor{MediaType: images.MediaTypeDockerSchema2Config, Digest: digest.FromBytes(config), Size: int64(len(config))}
 	l.names[m.Config.Digest] = img.Config
 	for i, name := range img.Layers {
 		layer, err := l.describeLayer(ctx, name, c.RootFS.DiffIDs[i])
@@ -80,7 +72,7 @@ func (l *Layout) makeManifest(ctx context.Context, img dockerImage) (ocispec.Des
 	if err != nil {
 		return ocispec.Descriptor{}, fmt.Errorf("make manifest: %w", err)
 	}
-	desc := ocispec.Descriptor{MediaType: dockerManifest, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	desc := ocispec.Descriptor{MediaType: images.MediaTypeDockerSchema2Manifest, Digest: digest.FromBytes(data), Size: int64(len(data))}
 	l.made[desc.Digest] = data
 	return desc, nil
 }
@@ -97,12 +89,12 @@ func (l *Layout) describeLayer(ctx context.Context, name string, diff digest.Dig
 	if n, err := io.ReadFull(f, magic); err != nil {
 		magic = magic[:n] // too short to be compressed; whatever it is, it is verified later
 	}
-	d := ocispec.Descriptor{MediaType: dockerLayer, Digest: diff, Size: size}
+	d := ocispec.Descriptor{MediaType: images.MediaTypeDockerSchema2Layer, Digest: diff, Size: size}
 	switch {
 	case len(magic) > 1 && magic[0] == 0x1f && magic[1] == 0x8b:
-		d.MediaType = dockerLayerGzip
+		d.MediaType = images.MediaTypeDockerSchema2LayerGzip
 	case string(magic) == "\x28\xb5\x2f\xfd":
-		d.MediaType = dockerLayerZstd
+		d.MediaType = images.MediaTypeDockerSchema2LayerZstd
 	default:
 		return d, nil
 	}

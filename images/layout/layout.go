@@ -131,13 +131,19 @@ func (l *Layout) readIndex() error {
 		return fmt.Errorf("index.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	for _, d := range index.Manifests {
-		if err := d.Digest.Validate(); err != nil || d.Size < 0 {
-			return fmt.Errorf("index.json: digest %q of size %d is invalid: %w", d.Digest, d.Size, errdefs.ErrInvalidArgument)
+		if err := manifest.CheckDescriptor(d); err != nil {
+			return fmt.Errorf("index.json: %w", err)
 		}
 		name := cmp.Or(d.Annotations[containerdName], d.Annotations[ocispec.AnnotationRefName])
+		if name == "" && manifest.DescribesOther(d) {
+			continue
+		}
 		d.Annotations, d.Data, d.URLs = nil, nil, nil
 		l.roots = append(l.roots, Root{Name: name, Desc: d})
 	}
+	// What has no name beside images with names is a part of these.
+	named := slices.ContainsFunc(l.roots, func(r Root) bool { return r.Name != "" })
+	l.roots = slices.DeleteFunc(l.roots, func(r Root) bool { return named && r.Name == "" })
 	return nil
 }
 

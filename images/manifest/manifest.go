@@ -245,6 +245,9 @@ func ParseConfig(desc ocispec.Descriptor, data []byte) (Config, error) {
 		}
 		c.Component = own.Component
 	}
+	if slices.Equal(c.Config.Entrypoint, []string{""}) {
+		c.Config.Entrypoint = nil // so builders take away that of the image below
+	}
 	for _, d := range c.RootFS.DiffIDs {
 		if err := d.Validate(); err != nil {
 			return c, fmt.Errorf("parse configuration %s: diff id %q: %w: %w", desc.Digest, d, err, errdefs.ErrInvalidArgument)

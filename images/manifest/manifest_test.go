@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,16 @@ func TestWasmConfigs(t *testing.T) {
 	for os, want := range map[string]string{"wasip2": "wasip2", "wasip1": "wasip1", "wasi": "wasip1", "linux": "wasip1", "": "wasip1"} {
 		if got := (Config{OS: os, Arch: "wasm"}).ModulePlatform(); got.OS != want || got.Architecture != "wasm" {
 			t.Errorf("%q: %+v", os, got)
+		}
+	}
+}
+
+// An entrypoint that is one empty word is how image builders take that of the image below away.
+func TestEmptyEntrypoint(t *testing.T) {
+	for data, want := range map[string][]string{`[""]`: nil, `null`: nil, `["a",""]`: {"a", ""}, `["",""]`: {"", ""}} {
+		c, err := ParseConfig(ocispec.Descriptor{}, []byte(`{"config":{"Entrypoint":`+data+`,"Cmd":["b"]}}`))
+		if err != nil || !slices.Equal(c.Config.Entrypoint, want) || !slices.Equal(c.Config.Cmd, []string{"b"}) {
+			t.Errorf("%s: %q %q, %v", data, c.Config.Entrypoint, c.Config.Cmd, err)
 		}
 	}
 }

@@ -205,9 +205,6 @@ func (p *Puller) pull(
 	if err := manifest.CheckDescriptor(desc); err != nil {
 		return pulled{}, err
 	}
-	if n.Digest != "" && n.Digest != desc.Digest {
-		return pulled{}, fmt.Errorf("the registry answered %s: %w", desc.Digest, errdefs.ErrDataLoss)
-	}
 	x := p.session(remote, n.Repo, desc.Digest, m)
 	x.Fetched = fetched
 	x.credentials = remote.Fingerprint(p.Disk.DB.Salt())

@@ -46,7 +46,7 @@ func Parse(ref string) (Name, error) {
 // WithDigest returns "repo@digest".
 func (n Name) WithDigest(d digest.Digest) string { return n.Repo + "@" + d.String() }
 
-var hexPrefix = regexp.MustCompile(`^(sha256:)?[0-9a-f]{4,64}$`)
+var hexPrefix = regexp.MustCompile(`^(sha(256|384|512):)?[0-9a-f]{4,128}$`)
 
 // IsIDPrefix reports whether s may be the prefix of an image id, with or
 // without its algorithm. Fewer than four digits are not taken as an id.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,31 +89,144 @@ func TestTokenServerInTrouble(t *testing.T) {
 	}
 }
 
-// A token that runs out in the middle is replaced by a new one.
+// A token that runs out in the middle is replaced by a new one, also where the registry does not
+// say that it is the token.
 func TestTokenRunsOut(t *testing.T) {
-	var issued atomic.Int32
-	current := func() string { return fmt.Sprint("token", issued.Load()) }
-	tokens, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		issued.Add(1)
-		fmt.Fprintf(w, `{"token":%q,"access_token":%q}`, current(), current())
+	for _, extra := range []string{`,error="invalid_token"`, ""} {
+		var issued atomic.Int32
+		current := func() string { return fmt.Sprint("token", issued.Load()) }
+		tokens, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			issued.Add(1)
+			fmt.Fprintf(w, `{"token":%q,"access_token":%q,"expires_in":3600}`, current(), current())
+		})
+		host, _ := serve(t, guarded(current, fixed("http://"+tokens), extra))
+		client := New(fast(Options{}))
+		defer client.Close()
+		r, err := client.Repository(t.Context(), host+"/app:v1", Credentials{Username: "u", Password: "p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := r.Resolve(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		issued.Add(1) // the registry knows the old one no more
+		b, err := r.Fetch(t.Context(), d, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+	}
+}
+
+// A token server is asked for the right to pull, also where the registry's challenge does not name
+// it.
+func TestScopeOfAToken(t *testing.T) {
+	var scopes []string
+	tokens, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		scopes = append(scopes, r.FormValue("scope"))
+		if scopes[0] == "repository:some/app:pull" {
+			io.WriteString(w, `{"token":"good","access_token":"good"}`)
+		}
 	})
-	host, _ := serve(t, guarded(current, fixed("http://"+tokens), `,error="invalid_token"`))
-	client := New(fast(Options{}))
-	defer client.Close()
-	r, err := client.Repository(t.Context(), host+"/app:v1", Credentials{Username: "u", Password: "p"})
-	if err != nil {
-		t.Fatal(err)
+	host, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer good" {
+			serveManifest(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s",service="test"`, tokens))
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	if _, err := resolve(t, host+"/some/app:v1", Credentials{}); err != nil {
+		t.Errorf("Resolve: %v; the token server was asked for %q", err, scopes)
 	}
-	d, err := r.Resolve(t.Context())
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A server that a registry redirects to, and that asks for a token, is asked without the pull's
+// credentials, or with those that the node has for it.
+func TestRedirectToAServerWithTokens(t *testing.T) {
+	data, blob := blobOf(3000)
+	for name, tt := range map[string]struct {
+		node   bool
+		access Access
+	}{"anonymous": {false, ByPull}, "with the node's credentials": {true, ByNode}} {
+		s := &tokenServer{}
+		good := "anonymous"
+		if tt.node {
+			good = "good"
+		}
+		target, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/token" || r.Header.Get("Authorization") != "Bearer "+good {
+				s.handler(w, r)
+				return
+			}
+			if strings.Contains(r.URL.Path, "/blobs/") {
+				ranged(w, r, data)
+				return
+			}
+			serveManifest(w, r)
+		})
+		front := &tokenServer{}
+		host, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if tt.node || r.Header.Get("Authorization") == "Bearer good" {
+				http.Redirect(w, r, "http://"+target+r.URL.Path, http.StatusTemporaryRedirect)
+				return
+			}
+			front.handler(w, r)
+		})
+		o := fast(Options{})
+		if tt.node {
+			o.CredentialsFile = filepath.Join(writeTree(t, map[string]string{
+				"config.json": fmt.Sprintf(`{"auths":{%q:{"username":"u","password":"p"}}}`, target),
+			}), "config.json")
+		}
+		client := New(o)
+		r, err := client.Repository(t.Context(), host+"/app:v1", Credentials{IdentityToken: "identity"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Resolve(t.Context()); err != nil {
+			t.Errorf("%s: Resolve: %v; seen %q", name, err, s.seen)
+			continue
+		}
+		b, err := r.Fetch(t.Context(), blob, 0)
+		if err != nil {
+			t.Errorf("%s: Fetch: %v", name, err)
+			continue
+		}
+		if got, err := io.ReadAll(b); err != nil || string(got) != string(data) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		b.Close()
+		client.Close()
+		for _, seen := range s.seen {
+			if strings.Contains(seen, "identity") || !tt.node && strings.Contains(seen, "Bearer good") {
+				t.Errorf("%s: the other server was shown %q", name, seen)
+			}
+		}
+		if n := strings.Count(strings.Join(s.seen, "\n"), "token "); n != 1 {
+			t.Errorf("%s: %d tokens were asked for: %q", name, n, s.seen)
+		}
+		if got := r.Access(); got != tt.access {
+			t.Errorf("%s: access %d", name, got)
+		}
 	}
-	issued.Add(1) // the registry knows the old one no more
-	b, err := r.Fetch(t.Context(), d, 0)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// One that refuses the token is asked once.
+func TestRedirectToAServerThatRefuses(t *testing.T) {
+	s := &tokenServer{}
+	target, requests := serve(t, s.handler)
+	host, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+target+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	_, err := resolve(t, host+"/app:v1", Credentials{Username: "u", Password: "p"})
+	if !errdefs.IsUnauthorized(err) || !strings.Contains(err.Error(), target) {
+		t.Errorf("Resolve: %v", err)
 	}
-	b.Close()
+	if n := requests.Load(); n > 3 || strings.Contains(strings.Join(s.seen, " "), "u/p") {
+		t.Errorf("%d requests: %q", n, s.seen)
+	}
 }
 
 // Credentials for a registry with TLS are not sent to a token server without, nor where that

@@ -89,13 +89,32 @@ func (a *authorizer) authorize(ctx context.Context, req *http.Request) error {
 // or any one for a token that was given to us, means that the credentials are refused.
 func (a *authorizer) challenge(ctx context.Context, responses []*http.Response) error {
 	a.asked.Store(true)
+	refused := &refusedError{a}
 	if a.login.Bearer != "" || len(responses) > 1 {
-		return fmt.Errorf("%w: %w", docker.ErrInvalidAuthorization, errRefused)
+		return fmt.Errorf("%w: %w", docker.ErrInvalidAuthorization, refused)
 	}
-	return a.current().AddResponses(quiet(ctx), responses)
+	if responses[0].Request.Header.Get("Authorization") != "" {
+		a.reset() // a token has run out; not every registry says so
+	}
+	err := a.current().AddResponses(quiet(ctx), responses)
+	if errors.Is(err, docker.ErrInvalidAuthorization) {
+		err = fmt.Errorf("%w: %w", err, refused)
+	}
+	return err
 }
 
-var (
-	errRefused     = errors.New("the registry refused the credentials")
-	errRefusedHere = errors.New("refused to send the credentials")
-)
+// refusedError says that a server did not accept the credentials, or the lack of them.
+type refusedError struct{ by *authorizer }
+
+func (e *refusedError) Error() string {
+	who := "the registry"
+	if !e.by.endpoint.Primary {
+		who = e.by.endpoint.Host
+	}
+	if e.by.login == (credentials.Login{}) {
+		return who + " has no such repository, or wants credentials, and none are known for it"
+	}
+	return who + " refused the credentials"
+}
+
+var errRefusedHere = errors.New("refused to send the credentials")

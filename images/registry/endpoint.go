@@ -64,15 +64,11 @@ func (c *Client) newEndpoint(h hosts.Config, domain string) (*endpoint, error) {
 	over := func(t transports) clients {
 		return clients{&http.Client{Transport: paced(t.asks), CheckRedirect: stay}, &http.Client{Transport: paced(t.stores), CheckRedirect: stay}}
 	}
-	e := &endpoint{
-		Config:    h,
-		here:      over(t),
-		elsewhere: over(elsewhere),
-		tokens: &http.Client{
-			Transport:     tokenTransport{paced(t.asks), h.Scheme == "https"},
-			CheckRedirect: sameHostOnly,
-			Timeout:       c.options.ConnectTimeout + c.options.StallTimeout,
-		},
+	e := &endpoint{Config: h, here: over(t), elsewhere: over(elsewhere)}
+	e.tokens = &http.Client{
+		Transport:     tokenTransport{paced(t.asks), e},
+		CheckRedirect: sameHostOnly,
+		Timeout:       c.options.ConnectTimeout + c.options.StallTimeout,
 	}
 	if h.Host != hosts.API(domain) {
 		e.ns = domain
@@ -88,17 +84,25 @@ func sameHostOnly(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tokenTransport carries requests for tokens. It keeps credentials that are for
-// a server with TLS from going to one without, and bounds the answer.
+// tokenTransport carries requests for tokens. It keeps credentials that are for a server with TLS
+// from going to one without, and bounds the answer. The server itself is sent its own headers.
 type tokenTransport struct {
-	inner  http.RoundTripper
-	secure bool
+	inner    http.RoundTripper
+	endpoint *endpoint
 }
 
 func (t tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	secret := req.Header.Get("Authorization") != "" || req.Method == http.MethodPost
-	if t.secure && secret && req.URL.Scheme != "https" {
+	if t.endpoint.Scheme == "https" && secret && req.URL.Scheme != "https" {
 		return nil, fmt.Errorf("%w: the registry wants the credentials sent to %s without TLS", errRefusedHere, req.URL.Host)
+	}
+	if t.endpoint.is(req.URL) {
+		req = req.Clone(req.Context())
+		for k, v := range t.endpoint.Header {
+			if k != "Authorization" || !secret {
+				req.Header[k] = v
+			}
+		}
 	}
 	resp, err := t.inner.RoundTrip(req)
 	if err == nil {
@@ -151,7 +155,7 @@ func (t transports) close() {
 
 func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports {
 	t := &http.Transport{
-		Proxy:                  c.proxyFor,
+		Proxy:                  func(req *http.Request) (*url.URL, error) { return c.proxy(req.URL) },
 		DialContext:            (&net.Dialer{Timeout: dial, KeepAlive: 30 * time.Second}).DialContext,
 		TLSClientConfig:        conf,
 		TLSHandshakeTimeout:    dial,
@@ -160,6 +164,8 @@ func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports 
 		MaxIdleConnsPerHost:    8,
 		IdleConnTimeout:        30 * time.Second,
 		ForceAttemptHTTP2:      true,
+		// A connection that has died without a word is closed, so that the next try has another one.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: c.options.StallTimeout / 2, PingTimeout: c.options.StallTimeout / 4},
 		// A blob's bytes are what they are; only a plain transfer can be resumed.
 		DisableCompression: true,
 		ReadBufferSize:     64 << 10,
@@ -168,5 +174,3 @@ func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports 
 	stores.ResponseHeaderTimeout = c.options.StoreTimeout
 	return transports{t, stores}
 }
-
-func (c *Client) proxyFor(req *http.Request) (*url.URL, error) { return c.proxy(req.URL) }

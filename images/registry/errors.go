@@ -66,8 +66,7 @@ func IsUnavailable(err error) bool {
 
 // Describe puts words in front of an error, after UnavailablePrefix.
 func Describe(doing string, err error) error {
-	var e *Error
-	if errors.As(err, &e) && e.unavailable {
+	if IsUnavailable(err) {
 		text := strings.ReplaceAll(err.Error(), UnavailablePrefix, "")
 		return &Error{text: doing + ": " + text, unavailable: true}
 	}
@@ -105,19 +104,14 @@ func classify(err error) (class error, unavailable bool) {
 	if code, ok := statusOf(err); ok {
 		return classOfStatus(code)
 	}
-	switch {
-	case errors.Is(err, errRefusedHere):
-		return errdefs.ErrPermissionDenied, false
-	case errdefs.IsDataLoss(err):
-		return errdefs.ErrDataLoss, false
-	case errdefs.IsInvalidArgument(err):
-		return errdefs.ErrInvalidArgument, false
-	case errdefs.IsFailedPrecondition(err):
-		return errdefs.ErrFailedPrecondition, false
-	case errors.Is(err, docker.ErrInvalidAuthorization):
-		return errdefs.ErrUnauthenticated, false
-	case errdefs.IsNotFound(err):
-		return errdefs.ErrNotFound, false
+	for _, of := range []struct{ err, class error }{
+		{errRefusedHere, errdefs.ErrPermissionDenied}, {errdefs.ErrDataLoss, errdefs.ErrDataLoss},
+		{errdefs.ErrInvalidArgument, errdefs.ErrInvalidArgument}, {errdefs.ErrFailedPrecondition, errdefs.ErrFailedPrecondition},
+		{docker.ErrInvalidAuthorization, errdefs.ErrUnauthenticated}, {errdefs.ErrNotFound, errdefs.ErrNotFound},
+	} {
+		if errors.Is(err, of.err) {
+			return of.class, false
+		}
 	}
 	return nil, isNetwork(err)
 }
@@ -147,10 +141,7 @@ func (e *statusError) Error() string {
 	case http.StatusUnauthorized:
 		text += ": credentials are needed or were refused"
 	case http.StatusForbidden:
-		text += ": these credentials may not pull it"
-		if e.push {
-			text = strings.TrimSuffix(text, "pull it") + "push there"
-		}
+		text += map[bool]string{false: ": it may not be pulled without credentials, or with these", true: ": these credentials may not push there"}[e.push]
 	case http.StatusNotFound:
 		if e.manifest != "" && !e.push {
 			by := map[bool]string{false: "tag", true: "digest"}[strings.Contains(e.manifest, ":")]
@@ -165,14 +156,26 @@ func (e *statusError) Error() string {
 // newStatusError reads what a body says in the form of the distribution specification.
 func newStatusError(resp *http.Response) *statusError {
 	_, manifest, _ := strings.Cut(resp.Request.URL.Path, "/manifests/")
+	kind := resp.Header.Get("Content-Type")
 	e := &statusError{code: resp.StatusCode, status: resp.Status, host: resp.Request.URL.Host, manifest: manifest}
 	e.wait, e.again = retryAfter(resp.Header, time.Now())
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
-	var details docker.Errors
-	if err == nil && json.Unmarshal(body, &details) == nil && len(details) > 0 {
-		e.details = details.Error()
+	if err != nil {
+		return e
+	}
+	if e.details = detailsOf(body); e.details == "" && (kind == "" || strings.HasPrefix(kind, "text/plain")) {
+		e.details = strings.TrimSpace(string(body[:min(len(body), 200)]))
 	}
 	return e
+}
+
+// detailsOf is what the body of an answer says.
+func detailsOf(body []byte) string {
+	var details docker.Errors
+	if json.Unmarshal(body, &details) != nil || len(details) == 0 {
+		return ""
+	}
+	return details.Error()
 }
 
 // statusOf returns the status that an error is about, a registry's or a token server's.
@@ -209,34 +212,25 @@ func isDial(err error) bool {
 }
 
 func classOfStatus(code int) (class error, unavailable bool) {
-	switch {
-	case code == http.StatusUnauthorized:
-		return errdefs.ErrUnauthenticated, false
-	case code == http.StatusForbidden:
-		return errdefs.ErrPermissionDenied, false
-	case code == http.StatusNotFound:
-		return errdefs.ErrNotFound, false
-	case code == http.StatusTooManyRequests:
-		return errdefs.ErrResourceExhausted, false
-	}
-	return nil, code >= 500
+	return map[int]error{
+		http.StatusUnauthorized: errdefs.ErrUnauthenticated, http.StatusForbidden: errdefs.ErrPermissionDenied,
+		http.StatusNotFound: errdefs.ErrNotFound, http.StatusTooManyRequests: errdefs.ErrResourceExhausted,
+	}[code], code >= 500
 }
 
 // isNetwork reports whether an error says that the server is unreachable or closed the connection.
 // A certificate that does not verify is not such an error.
 func isNetwork(err error) bool {
-	var certificate *tls.CertificateVerificationError
-	if errors.As(err, &certificate) {
-		return false
-	}
+	// Of net/http's errors some have a text alone.
+	text := func(s string) bool { return err != nil && strings.Contains(err.Error(), s) }
 	var op *net.OpError
-	var dns *net.DNSError
 	var timeout net.Error
 	switch {
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return false
 	case errors.Is(err, errStalled), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return true
-	case errors.As(err, &dns):
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.As(err, new(*net.DNSError)),
+		text("http2: "), text("stream error: stream ID "), text("http: server closed idle connection"):
 		return true
 	case errors.As(err, &op):
 		return op.Op != "remote error" // a TLS alert is an answer
@@ -248,16 +242,21 @@ func isNetwork(err error) bool {
 
 // explain shortens texts of containerd and net/http.
 func explain(err error) string {
+	var refused *refusedError
 	var own *statusError
 	var theirs remoteerrors.ErrUnexpectedStatus
 	switch {
-	case errors.Is(err, errRefused):
-		return errRefused.Error()
+	case errors.As(err, &refused):
+		return refused.Error()
 	case errors.As(err, &own):
 		return own.Error()
 	case errors.As(err, &theirs):
-		e := statusError{code: theirs.StatusCode, status: theirs.Status}
+		e := statusError{code: theirs.StatusCode, status: theirs.Status, details: detailsOf(theirs.Body)}
 		return strings.Replace(e.Error(), "the registry", "the token server", 1)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return err.Error() + " (images.insecure_registries names registries without TLS)"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return err.Error() + " (images.hosts_dir has the authorities of registries)"
 	}
 	return err.Error()
 }

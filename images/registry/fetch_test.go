@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -414,6 +415,85 @@ func TestPartsOfManyBlobs(t *testing.T) {
 	wg.Wait()
 	if client.parts.taken != 0 || client.parts.free != nil || len(client.parts.tokens) != 0 {
 		t.Errorf("taken %d, kept %d", client.parts.taken, len(client.parts.free))
+	}
+}
+
+// What HTTP/2 calls a broken transfer is one: it is continued, and in the end the registry is not
+// available.
+func TestFetchOverHTTP2(t *testing.T) {
+	data, desc := blobOf(300_000)
+	a := newAuthority(t)
+	var requests atomic.Int32
+	var broken atomic.Bool
+	host := serveProtocol(t, a, false, 2, func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			t.Errorf("the protocol is %s", r.Proto)
+		}
+		requests.Add(1)
+		if broken.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		ranged(&cut{w, 100_000}, r, data)
+	})
+	o := fast(Options{HostsDir: writeTree(t, map[string]string{strings.ReplaceAll(host, ":", "_") + "_/ca.crt": a.pem()})})
+	if got, err := fetch(t, o, host, desc); err != nil || !bytes.Equal(got, data) || requests.Load() != 3 {
+		t.Errorf("%d bytes in %d requests: %v", len(got), requests.Load(), err)
+	}
+	requests.Store(0)
+	broken.Store(true)
+	if _, err := fetch(t, o, host, desc); !unavailable(err) || requests.Load() != 6 {
+		t.Errorf("%d requests: %v", requests.Load(), err)
+	}
+	closed := serveProtocol(t, a, true, 2, serveManifest)
+	o.HostsDir = writeTree(t, map[string]string{strings.ReplaceAll(closed, ":", "_") + "_/ca.crt": a.pem()})
+	if _, err := fetch(t, o, closed, desc); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a server that wants a certificate: %v", err)
+	}
+}
+
+// A connection of HTTP/2 that has died without a word is given up: a transfer continues over
+// another.
+func TestFetchAfterADeadConnection(t *testing.T) {
+	data, desc := blobOf(300_000)
+	a := newAuthority(t)
+	server := serveProtocol(t, a, false, 2, func(w http.ResponseWriter, r *http.Request) { ranged(w, r, data) })
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var connections atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			first := connections.Add(1) == 1
+			to, err := net.Dial("tcp", server)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			defer to.Close()
+			go io.Copy(to, c)
+			go func() {
+				if first {
+					io.CopyN(c, to, 100_000)
+					return
+				}
+				io.Copy(c, to)
+			}()
+		}
+	}()
+	host := l.Addr().String()
+	o := fast(Options{
+		StallTimeout: 400 * time.Millisecond,
+		HostsDir:     writeTree(t, map[string]string{strings.ReplaceAll(host, ":", "_") + "_/ca.crt": a.pem()}),
+	})
+	if got, err := fetch(t, o, host, desc); err != nil || !bytes.Equal(got, data) || connections.Load() != 2 {
+		t.Errorf("%d bytes over %d connections: %v", len(got), connections.Load(), err)
 	}
 }
 

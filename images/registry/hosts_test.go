@@ -98,6 +98,12 @@ func toPEM(kind string, der []byte) string {
 // one of it.
 func serveTLS(t *testing.T, a *authority, clients bool, h http.HandlerFunc) string {
 	t.Helper()
+	return serveProtocol(t, a, clients, 1, h)
+}
+
+// serveProtocol is serveTLS with HTTP/1 or HTTP/2.
+func serveProtocol(t *testing.T, a *authority, clients bool, protocol int, h http.HandlerFunc) string {
+	t.Helper()
 	certPEM, keyPEM := a.leaf()
 	cert, err := tls.X509KeyPair([]byte(certPEM), []byte(keyPEM))
 	if err != nil {
@@ -105,6 +111,7 @@ func serveTLS(t *testing.T, a *authority, clients bool, h http.HandlerFunc) stri
 	}
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ErrorLog = nil
+	srv.EnableHTTP2 = protocol == 2
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	if clients {
 		pool := x509.NewCertPool()
@@ -119,6 +126,7 @@ func serveTLS(t *testing.T, a *authority, clients bool, h http.HandlerFunc) stri
 func TestTLS(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	open := serveTLS(t, a, false, serveManifest)
+	plain, _ := serve(t, serveManifest)
 	closed := serveTLS(t, a, true, serveManifest)
 	elsewhere := serveTLS(t, a, false, serveManifest)
 	foreign := serveTLS(t, other, false, serveManifest)
@@ -135,10 +143,12 @@ func TestTLS(t *testing.T) {
 		ok                bool
 		text              string
 	}{
-		{"unknown authority", open, "", nil, false, "certificate signed by unknown authority"},
+		{"unknown authority", open, "", nil, false, "certificate signed by unknown authority (images.hosts_dir has the authorities of registries)"},
+		{"no TLS", plain, "", nil, false, "http: server gave HTTP response to HTTPS client (images.insecure_registries names registries without TLS)"},
 		{"ca", open, "ca = \"ca.pem\"", map[string]string{"ca.pem": a.pem()}, true, ""},
 		{"another ca", open, "ca = \"ca.pem\"", map[string]string{"ca.pem": other.pem()}, false, "unknown authority"},
 		{"Docker's layout", open, "-", map[string]string{"x.crt": a.pem()}, true, ""},
+		{"Docker's layout beside an empty hosts.toml", open, "-", map[string]string{"x.crt": a.pem(), "hosts.toml": ""}, true, ""},
 		{"skip_verify", open, "skip_verify = true", nil, true, ""},
 		{"no client certificate", closed, "skip_verify = true", nil, false, "certificate required"},
 		{"client certificate", closed, "ca = \"ca.pem\"\nclient = [[\"c.pem\", \"k.pem\"]]", map[string]string{"ca.pem": a.pem(), "c.pem": cert, "k.pem": key}, true, ""},
@@ -213,6 +223,46 @@ func TestHostSettingsReachTheirHost(t *testing.T) {
 	}
 	if err := pull(); err == nil || !strings.Contains(err.Error(), `unknown field "serber"`) {
 		t.Errorf("after the file changed: %v", err)
+	}
+}
+
+// What is configured for a server reaches its token server too where that is the same one.
+func TestHeadersReachTheTokenServer(t *testing.T) {
+	for name, tt := range map[string]struct{ apart, ok bool }{"the same server": {false, true}, "another one": {true, false}} {
+		tokens := func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Gate") != "open" {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			fmt.Fprint(w, `{"token":"good","access_token":"good"}`)
+		}
+		other, _ := serve(t, tokens)
+		host, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			realm := r.Host
+			if tt.apart {
+				realm = other
+			}
+			switch {
+			case r.URL.Path == "/token":
+				tokens(w, r)
+			case r.Header.Get("X-Gate") != "open":
+				w.WriteHeader(http.StatusForbidden)
+			default:
+				guarded(func() string { return "good" }, fixed("http://"+realm+"/token"), "")(w, r)
+			}
+		})
+		dir := writeTree(t, map[string]string{
+			strings.ReplaceAll(host, ":", "_") + "_/hosts.toml": "server = \"http://" + host + "\"\n[header]\nx-gate = \"open\"\n",
+		})
+		client := New(fast(Options{HostsDir: dir}))
+		defer client.Close()
+		r, err := client.Repository(t.Context(), host+"/app:v1", Credentials{Username: "u", Password: "p"})
+		if err == nil {
+			_, err = r.Resolve(t.Context())
+		}
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
@@ -25,11 +26,7 @@ func (r *Repository) pushing(ctx context.Context) context.Context {
 //
 // See Error; ErrFailedPrecondition where only mirrors are configured.
 func (r *Repository) PreparePush(ctx context.Context) error {
-	primary := false
-	for _, e := range r.endpoints {
-		primary = primary || e.Primary
-	}
-	if !primary {
+	if !slices.ContainsFunc(r.endpoints, func(e *endpoint) bool { return e.Primary }) {
 		return &Error{text: fmt.Sprintf("hosts.toml names a server for all registries, which is a mirror of %q and takes no pushes", r.domain), class: errdefs.ErrFailedPrecondition}
 	}
 	for len(r.logins) > 1 {

@@ -22,7 +22,7 @@
 //
 // Credentials are not kept between two calls of Client.Repository: a refused one does not affect
 // the next call. A pull's credentials are sent only to the registry itself and its token server:
-// not to mirrors or redirect targets. Mirrors get the credentials of the node's own file.
+// not to mirrors or redirect targets, which get those of the node's own file.
 package registry
 
 import (
@@ -182,8 +182,10 @@ type Repository struct {
 	tag       string // "" for a reference by digest
 	digest    digest.Digest
 	endpoints []*endpoint
+	keys      *credentials.Keychain // the node's
 
 	mu        sync.Mutex
+	strangers []*endpoint         // servers redirected to that have asked for credentials
 	logins    []credentials.Login // to try, if the first of them is refused, with the registry itself
 	secrets   []string
 	manifests map[digest.Digest][]byte // read while resolving
@@ -224,7 +226,7 @@ func (c *Client) Repository(ctx context.Context, ref string, creds Credentials) 
 	if err != nil {
 		return nil, fmt.Errorf("find servers for %q: %w", r.domain, err)
 	}
-	keys := credentials.Open(c.options.CredentialsFile, c.options.Logger)
+	r.keys = credentials.Open(c.options.CredentialsFile, c.options.Logger)
 	for _, h := range servers {
 		e, err := c.newEndpoint(h, r.domain)
 		if err != nil {
@@ -236,16 +238,55 @@ func (c *Client) Repository(ctx context.Context, ref string, creds Credentials) 
 			given.Given = true
 			r.logins = []credentials.Login{given}
 		case h.Primary:
-			r.logins = keys.Logins(ctx, r.domain+"/"+r.path)
+			r.logins = r.keys.Logins(ctx, r.domain+"/"+r.path)
 		default:
-			if found := keys.Logins(ctx, h.Host+"/"+r.path); len(found) > 0 {
-				e.auth = newAuthorizer(e, found[0])
-				r.secrets = append(r.secrets, found[0].Secrets()...)
-			}
+			r.useNode(ctx, e)
 		}
 	}
 	r.useLogin()
 	return r, nil
+}
+
+// useNode makes a server that is not the registry see what the node has for it.
+func (r *Repository) useNode(ctx context.Context, e *endpoint) {
+	if found := r.keys.Logins(ctx, e.Host+"/"+r.path); len(found) > 0 {
+		e.auth = newAuthorizer(e, found[0])
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.secrets = append(r.secrets, found[0].Secrets()...)
+	}
+}
+
+// asker is who asks for credentials in an answer to a request at e: e itself, or a server that e
+// has redirected to; nil for one that is not to be given any.
+func (r *Repository) asker(ctx context.Context, e *endpoint, at *url.URL, c call) (*endpoint, error) {
+	switch who := r.known(at); {
+	case e.is(at):
+		return e, nil
+	case c.push, e.Scheme == "https" && at.Scheme != "https":
+		return nil, nil
+	case who != nil:
+		return who, nil
+	}
+	who, err := r.client.newEndpoint(hosts.Config{Scheme: at.Scheme, Host: at.Host, TLS: hosts.TLS{CA: e.TLS.CA}}, r.domain)
+	if err != nil {
+		return nil, err
+	}
+	r.useNode(ctx, who)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.strangers = append(r.strangers, who)
+	return who, nil
+}
+
+// known returns the server at an address that has been redirected to and asks for credentials.
+func (r *Repository) known(at *url.URL) *endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.IndexFunc(r.strangers, func(e *endpoint) bool { return e.is(at) }); i >= 0 {
+		return r.strangers[i]
+	}
+	return nil
 }
 
 // useLogin makes the registry itself see the first of the logins.
@@ -288,7 +329,9 @@ const (
 // after Resolve.
 func (r *Repository) Access() Access {
 	access := Open
-	for _, e := range r.endpoints {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range slices.Concat(r.endpoints, r.strangers) {
 		switch l := e.auth.login; {
 		case !e.auth.asked.Load() || l == (credentials.Login{}):
 		case l.Given:

@@ -249,6 +249,21 @@ func TestErrors(t *testing.T) {
 		{name: "no such digest", reference: "app@sha256:" + strings.Repeat("0", 64), handler: status(404, ""), class: errdefs.IsNotFound,
 			text: "resolve: the registry has no such repository or digest (answered 404 Not Found)"},
 		{name: "forbidden", handler: status(403, `{"errors":[{"code":"DENIED","message":"not for you"}]}`), class: errdefs.IsPermissionDenied, text: "not for you"},
+		{name: "forbidden to nobody", handler: status(403, ""), class: errdefs.IsPermissionDenied,
+			text: "resolve: the registry answered 403 Forbidden: it may not be pulled without credentials, or with these"},
+		{name: "unauthorized", class: errdefs.IsUnauthorized, handler: func(w http.ResponseWriter, r *http.Request) {
+			(&tokenServer{}).handler(w, r)
+		}, text: "resolve: the registry has no such repository, or wants credentials, and none are known for it"},
+		{name: "password", class: errdefs.IsUnauthorized, handler: func(w http.ResponseWriter, r *http.Request) {
+			(&tokenServer{basic: true}).handler(w, r)
+		}, text: "resolve: the registry has no such repository, or wants credentials, and none are known for it"},
+		{name: "no token", class: errdefs.IsPermissionDenied, handler: func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/token" {
+				status(403, `{"errors":[{"code":"DENIED","message":"no such project"}]}`)(w, r)
+				return
+			}
+			(&tokenServer{}).handler(w, r)
+		}, text: "resolve: the token server answered 403 Forbidden (denied: no such project): it may not be pulled without credentials, or with these"},
 		{name: "too many", handler: status(429, ""), class: errdefs.IsResourceExhausted},
 		{name: "server error", handler: status(500, ""), unavailable: true, text: "500 Internal Server Error"},
 		{name: "bad gateway", handler: status(502, ""), unavailable: true},
@@ -261,6 +276,15 @@ func TestErrors(t *testing.T) {
 				c.Close()
 			}
 		}, unavailable: true},
+		{name: "precondition", handler: status(412, `{"errors":[{"code":"PROJECTPOLICYVIOLATION","message":"it has 3 vulnerabilities"}]}`), text: "it has 3 vulnerabilities"},
+		{name: "a text", handler: func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "the license ran out\n"+strings.Repeat("x", 1000), http.StatusPaymentRequired)
+		}, text: "resolve: the registry answered 402 Payment Required (the license ran out; " + strings.Repeat("x", 180) + ")"},
+		{name: "a page", handler: func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			status(402, "<html>")(w, r)
+		}, text: "resolve: the registry answered 402 Payment Required"},
+		{name: "TLS", host: serveTLS(t, newAuthority(t), false, serveManifest), text: "(Client sent an HTTP request to an HTTPS server.)"},
 		{name: "teapot", handler: status(418, ""), text: "418"},
 	}
 	for _, tt := range tests {

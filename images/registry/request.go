@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 )
@@ -148,18 +150,22 @@ func (r *Repository) ask(ctx context.Context, e *endpoint, c call) (*http.Respon
 }
 
 func (r *Repository) exchange(ctx context.Context, e *endpoint, c call) (*http.Response, error) {
-	var refusals []*http.Response
+	refusals := make(map[*endpoint][]*http.Response) // by who refused
 	for {
 		req, err := r.request(ctx, e, c)
 		if err != nil {
 			return nil, err
 		}
 		if e.is(req.URL) { // else it is the address of an upload at another server
-			if err := e.auth.authorize(ctx, req); err != nil {
+			asking := ctx
+			if e.Primary && !c.push { // not every challenge names the right to pull
+				asking = docker.WithScope(ctx, "repository:"+r.path+":pull")
+			}
+			if err := e.auth.authorize(asking, req); err != nil {
 				return nil, err
 			}
 		}
-		resp, err := e.send(req, c)
+		resp, err := r.send(e, req, c)
 		if err != nil {
 			return nil, err
 		}
@@ -172,11 +178,15 @@ func (r *Repository) exchange(ctx context.Context, e *endpoint, c call) (*http.R
 		slow.Stop()
 		resp.Body.Close()
 		failure.push = c.push
-		if resp.StatusCode != http.StatusUnauthorized || !e.is(resp.Request.URL) {
+		if resp.StatusCode != http.StatusUnauthorized {
 			return nil, failure
 		}
-		refusals = append(refusals, resp)
-		if err := e.auth.challenge(ctx, refusals); errdefs.IsNotImplemented(err) {
+		who, err := r.asker(ctx, e, resp.Request.URL, c)
+		if who == nil {
+			return nil, cmp.Or(err, error(failure))
+		}
+		refusals[who] = append(refusals[who], resp)
+		if err := who.auth.challenge(ctx, refusals[who]); errdefs.IsNotImplemented(err) {
 			return nil, failure // no challenge that we could meet
 		} else if err != nil {
 			return nil, err
@@ -217,9 +227,9 @@ func (r *Repository) request(ctx context.Context, e *endpoint, c call) (*http.Re
 	return req, c.send.attach(req)
 }
 
-// send sends a request and follows redirects. Another server sees neither
-// credentials nor the headers that are configured for this one.
-func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
+// send sends a request and follows redirects. Another server sees neither the headers that are
+// configured for this one nor its credentials, but those that it has asked for itself.
+func (r *Repository) send(e *endpoint, req *http.Request, c call) (*http.Response, error) {
 	server := e.here
 	if !e.is(req.URL) {
 		server = e.elsewhere
@@ -257,6 +267,11 @@ func (e *endpoint) send(req *http.Request, c call) (*http.Response, error) {
 			for _, k := range []string{"Accept", "Range", "Content-Type", "Content-Range"} {
 				if v := req.Header.Get(k); v != "" {
 					next.Header.Set(k, v)
+				}
+			}
+			if who := r.known(to); who != nil && !c.push {
+				if err := who.auth.authorize(req.Context(), next); err != nil {
+					return nil, err
 				}
 			}
 		}

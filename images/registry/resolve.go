@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/images"
@@ -61,19 +62,16 @@ func (r *Repository) resolve(ctx context.Context) (ocispec.Descriptor, error) {
 		resp.Body.Close()
 		desc := ocispec.Descriptor{
 			MediaType: mediaType(resp.Header),
-			Digest:    digest.Digest(resp.Header.Get("Docker-Content-Digest")),
+			Digest:    cmp.Or(r.digest, digest.Digest(resp.Header.Get("Docker-Content-Digest"))),
 			Size:      resp.ContentLength,
 		}
-		desc.Digest = cmp.Or(desc.Digest, r.digest)
 		if desc.MediaType != "" && desc.Digest.Validate() == nil && desc.Size > 0 {
 			r.noteServed(desc.Digest, e)
 			return desc, nil
 		}
-	case !errors.As(err, &refused):
-		return ocispec.Descriptor{}, err
-	case refused.code == http.StatusForbidden: // the reason stands in a body
-	case refused.code != http.StatusMethodNotAllowed && refused.code != http.StatusNotImplemented && refused.code != http.StatusBadRequest:
-		return ocispec.Descriptor{}, err
+	case !errors.As(err, &refused), refused.code >= 500 && refused.code != http.StatusNotImplemented,
+		slices.Contains([]int{http.StatusUnauthorized, http.StatusNotFound, http.StatusTooManyRequests}, refused.code):
+		return ocispec.Descriptor{}, err // else there may be a body, with the manifest or the reason
 	}
 	c.method = http.MethodGet
 	return r.read(ctx, c)
@@ -108,10 +106,7 @@ func (r *Repository) read(ctx context.Context, c call) (ocispec.Descriptor, erro
 }
 
 func mediaType(h http.Header) string {
-	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	if err != nil {
-		return ""
-	}
+	t, _, _ := mime.ParseMediaType(h.Get("Content-Type")) // "" for what is none
 	return t
 }
 

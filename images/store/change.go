@@ -105,15 +105,20 @@ func (tx *Tx) Untag(name string) (nameless []string) {
 		if t.Repo != tag.Repo {
 			continue
 		}
-		left := t.without(func(id string) bool { return named[id] && !tx.tagged(t, id) })
-		switch {
-		case len(left.Images) == 0:
-			tx.targets.remove(full)
-		case len(left.Images) < len(t.Images):
-			tx.targets.put(full, left)
-		}
+		tx.lessen(full, t, func(id string) bool { return named[id] && !tx.tagged(t, id) })
 	}
 	return nameless
+}
+
+// lessen takes images from a target; one without any is removed.
+func (tx *Tx) lessen(name string, t Target, gone func(id string) bool) {
+	left := t.without(gone)
+	switch {
+	case len(left.Images) == 0:
+		tx.targets.remove(name)
+	case len(left.Images) < len(t.Images):
+		tx.targets.put(name, left)
+	}
 }
 
 // tagged reports whether a tag leads to an image through a target.
@@ -140,13 +145,7 @@ func (tx *Tx) Forget(ids ...string) {
 	}
 	tx.forgetHolders()
 	for name, t := range tx.Targets {
-		left := t.without(gone)
-		switch {
-		case len(left.Images) == 0:
-			tx.targets.remove(name)
-		case len(left.Images) < len(t.Images):
-			tx.targets.put(name, left)
-		}
+		tx.lessen(name, t, gone)
 	}
 	for name, tag := range tx.Tags {
 		points, fewer := tag.without(gone)

@@ -63,13 +63,13 @@ func (s *service) register(mux *http.ServeMux) {
 		answer(w, all, err)
 	})
 	mux.HandleFunc("GET /v1/server", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.info, nil) })
-	mux.HandleFunc("POST /debug", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.debug(w, r)) })
+	mux.HandleFunc("POST /debug", order(s.agent.Debug))
 	mux.HandleFunc("POST /apply", func(w http.ResponseWriter, r *http.Request) {
 		result, err := s.apply(w, r)
 		answer(w, result, err)
 	})
 	mux.HandleFunc("POST /delete", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.delete(w, r)) })
-	mux.HandleFunc("POST /restart", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.restart(w, r)) })
+	mux.HandleFunc("POST /restart", order(s.agent.Restart))
 	mux.HandleFunc("POST /shutdown", func(w http.ResponseWriter, r *http.Request) { answer(w, struct{}{}, s.shutdown(w, r)) })
 }
 
@@ -150,20 +150,15 @@ func (s *service) delete(w http.ResponseWriter, r *http.Request) error {
 	return s.agent.Delete(r.Context(), req)
 }
 
-func (s *service) restart(w http.ResponseWriter, r *http.Request) error {
-	req, err := read[RestartRequest](w, r, maxRequest)
-	if err != nil {
-		return err
+// order is a request that asks the agent for something and is answered with nothing.
+func order[Q any](do func(context.Context, Q) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		req, err := read[Q](w, r, maxRequest)
+		if err == nil {
+			err = do(r.Context(), req)
+		}
+		answer(w, struct{}{}, err)
 	}
-	return s.agent.Restart(r.Context(), req)
-}
-
-func (s *service) debug(w http.ResponseWriter, r *http.Request) error {
-	req, err := read[DebugRequest](w, r, maxRequest)
-	if err != nil {
-		return err
-	}
-	return s.agent.Debug(r.Context(), req)
 }
 
 // shutdown answers when the pods are over, however long that takes.

@@ -38,7 +38,7 @@ func Sorted(imgs []images.Image) []Row {
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID))
 	})
-	return rows
+	return slices.CompactFunc(rows, func(a, b Row) bool { return a.Name == b.Name && a.ID == b.ID })
 }
 
 // Brought shows images that came, each with the other variants that bear its names or, for a

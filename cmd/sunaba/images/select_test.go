@@ -123,3 +123,15 @@ func TestWithVariants(t *testing.T) {
 		}
 	}
 }
+
+// An archive that gives an image several names brings it several times; it is listed once under
+// each.
+func TestSortedListsANameOnce(t *testing.T) {
+	var names []string
+	for _, r := range Sorted([]images.Image{{ID: "1", RepoTags: []string{"a:1"}}, {ID: "1", RepoTags: []string{"a:1", "b:1"}}, {ID: "2", RepoTags: []string{"a:1"}}}) {
+		names = append(names, r.Name+"="+r.ID)
+	}
+	if want := []string{"a:1=1", "a:1=2", "b:1=1"}; !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -104,12 +105,7 @@ func CanonicalServer(host string) string {
 
 // Secrets returns what must not appear in any text.
 func (l Login) Secrets() []string {
-	var out []string
-	for _, s := range []string{l.Secret, l.Bearer, l.Encoded} {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
+	out := slices.DeleteFunc([]string{l.Secret, l.Bearer, l.Encoded}, func(s string) bool { return s == "" })
 	if l.Secret != "" {
 		out = append(out, url.QueryEscape(l.Secret),
 			base64.StdEncoding.EncodeToString([]byte(l.User+":"+l.Secret)))

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -84,7 +85,7 @@ func (s Sources) For(domain string) ([]Config, error) {
 
 // plainHTTP reports whether a registry is spoken to without TLS.
 func (s Sources) plainHTTP(domain string) bool {
-	host := hostname(domain)
+	host := (&url.URL{Host: domain}).Hostname()
 	if host == "localhost" {
 		return true
 	}
@@ -92,14 +93,6 @@ func (s Sources) plainHTTP(domain string) bool {
 		return true
 	}
 	return slices.Contains(s.Insecure, domain) || slices.Contains(s.Insecure, host)
-}
-
-// hostname takes port and brackets off a "host:port".
-func hostname(domain string) string {
-	if h, _, err := net.SplitHostPort(domain); err == nil {
-		return h
-	}
-	return strings.Trim(domain, "[]")
 }
 
 // API is the host that serves a domain's registry API.
@@ -168,13 +161,13 @@ func hostDir(root, domain string) (string, error) {
 // maxFile bounds the files of the configuration: hosts.toml and certificates.
 const maxFile = 4 << 20
 
-// readHostDir reads a registry's folder: its hosts.toml, or without one
-// the certificates that lie in it, as Docker has them. The last of what it
+// readHostDir reads a registry's folder: its hosts.toml, or without one, or with
+// an empty one, the certificates that lie in it, as Docker has them. The last of what it
 // returns is the server, without a host if that is the registry itself.
 func readHostDir(dir string) ([]Config, error) {
 	file := filepath.Join(dir, "hosts.toml")
 	data, err := regular.ReadConfigured(file, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
 		return certificates(dir)
 	}
 	if err != nil {

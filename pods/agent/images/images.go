@@ -99,6 +99,9 @@ func New(o Options) *Manager {
 	if o.Unreachable == nil {
 		o.Unreachable = unreachable
 	}
+	if o.Text == nil {
+		o.Text = error.Error
+	}
 	return &Manager{o: o, slots: make(chan struct{}, max(o.Parallel, 1)), flights: map[string]*flight{}, pauses: map[pauseKey]pause{}}
 }
 
@@ -167,7 +170,7 @@ func inspectError(ctx context.Context, r Request, err error) error {
 // pullError reports a failed pull and starts the back-off after it. f is nil for one that was not
 // tried.
 func (m *Manager) pullError(r Request, f *flight, err error) error {
-	reason, message := ErrImagePull, m.text(err)
+	reason, message := ErrImagePull, m.o.Text(err)
 	for _, known := range []struct{ reason, because string }{
 		{RegistryUnavailable, "the registry is unavailable"}, {SignatureValidationFailed, "the signature validation failed"},
 	} {
@@ -186,13 +189,6 @@ func (m *Manager) Alone(f func() error) error {
 	m.lookups.Lock()
 	defer m.lookups.Unlock()
 	return f()
-}
-
-func (m *Manager) text(err error) string {
-	if m.o.Text == nil {
-		return err.Error()
-	}
-	return m.o.Text(err)
 }
 
 // status answers nil for an image that is not here.

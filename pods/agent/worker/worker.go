@@ -120,6 +120,9 @@ type Worker struct {
 
 // New returns a worker that has done nothing yet.
 func New(o Options) *Worker {
+	if o.Text == nil {
+		o.Text = error.Error
+	}
 	return &Worker{o: o, slots: make(chan struct{}, goruntime.GOMAXPROCS(0)), held: map[string]map[string]func(){}, fetching: map[string]context.CancelFunc{}}
 }
 
@@ -186,7 +189,7 @@ func (w *Worker) judge(d *Done, err error) {
 	var image *images.Error
 	var config *translate.ConfigError
 	var step *stepError
-	d.Reason = cycle.Reason{Reason: "Failed" + string(d.Verb), Message: w.text(err)}
+	d.Reason = cycle.Reason{Reason: "Failed" + string(d.Verb), Message: w.o.Text(err)}
 	switch {
 	case errors.As(err, &image):
 		d.Reason.Reason, d.Message, d.Delay = image.Reason, image.Message, image.Retry
@@ -194,19 +197,12 @@ func (w *Worker) judge(d *Done, err error) {
 	case errors.As(err, &config):
 		d.Reason.Reason, d.Wait = config.Reason, errdefs.IsNotFound(err)
 	case errors.As(err, &step):
-		d.Reason.Reason, d.Message, d.Delay = step.reason, w.text(step.error), step.delay
+		d.Reason.Reason, d.Message, d.Delay = step.reason, w.o.Text(step.error), step.delay
 	case d.Verb == cycle.RunSandbox && errdefs.IsUnavailable(err):
 		d.Reason.Reason = "NetworkNotReady"
 	case d.Verb == cycle.SetUpVolumes:
 		d.Reason.Reason = "FailedMount"
 	}
-}
-
-func (w *Worker) text(err error) string {
-	if w.o.Text == nil {
-		return err.Error()
-	}
-	return w.o.Text(err)
 }
 
 // stepError is the failure of one step of a start, with the reason of the container that waits.

@@ -63,21 +63,17 @@ func (c *container) Pids(context.Context) ([]int, error) {
 }
 
 // Pause implements shim.Container.
-func (c *container) Pause(context.Context) error {
-	if err := c.cgroup.freeze(cgroups.Frozen); err != nil {
-		return err
-	}
-	c.paused.Store(true)
-	return nil
-}
+func (c *container) Pause(context.Context) error { return c.freeze(cgroups.Frozen) }
 
 // Resume implements shim.Container.
-func (c *container) Resume(context.Context) error {
-	if err := c.cgroup.freeze(cgroups.Thawed); err != nil {
-		return err
+func (c *container) Resume(context.Context) error { return c.freeze(cgroups.Thawed) }
+
+func (c *container) freeze(to cgroups.FreezerState) error {
+	err := c.cgroup.freeze(to)
+	if err == nil {
+		c.paused.Store(to == cgroups.Frozen)
 	}
-	c.paused.Store(false)
-	return nil
+	return err
 }
 
 // Update implements shim.Container: the cgroup's limits at once, linear memory's ceiling for the

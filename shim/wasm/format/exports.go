@@ -7,38 +7,34 @@ type Export struct {
 	Index uint32 // among those of its kind, the imported ones first
 }
 
-// Exports reads what a module exports. It declines with false what it does not understand.
-func Exports(sections []Section) ([]Export, bool) {
-	body := Find(sections, SectionExport)
+// vector reads a section that lists things of one kind. It declines with false what one, or the
+// section, is not understood to be.
+func vector[T any](sections []Section, id byte, one func(*Reader) T) ([]T, bool) {
+	body := Find(sections, id)
 	if len(body) == 0 {
 		return nil, true
 	}
 	r := Reader{Rest: body}
-	var exports []Export
+	var all []T
 	for range r.Number() {
-		exports = append(exports, Export{Name: string(r.Bytes()), Kind: r.Octet(), Index: r.Number()})
+		all = append(all, one(&r))
 		if r.Bad {
 			return nil, false
 		}
 	}
-	return exports, len(r.Rest) == 0
+	return all, !r.Bad && len(r.Rest) == 0
+}
+
+// Exports reads what a module exports. It declines with false what it does not understand.
+func Exports(sections []Section) ([]Export, bool) {
+	return vector(sections, SectionExport, func(r *Reader) Export {
+		return Export{Name: string(r.Bytes()), Kind: r.Octet(), Index: r.Number()}
+	})
 }
 
 // Memories reads the memories that a module defines.
 func Memories(sections []Section) ([]Limits, bool) {
-	body := Find(sections, SectionMemory)
-	if len(body) == 0 {
-		return nil, true
-	}
-	r := Reader{Rest: body}
-	var all []Limits
-	for range r.Number() {
-		all = append(all, r.Limits())
-		if r.Bad {
-			return nil, false
-		}
-	}
-	return all, len(r.Rest) == 0
+	return vector(sections, SectionMemory, (*Reader).Limits)
 }
 
 // Table is a table that a module defines.
@@ -50,34 +46,10 @@ type Table struct {
 // Tables reads the tables that a module defines. It declines with false what it does not
 // understand.
 func Tables(sections []Section) ([]Table, bool) {
-	body := Find(sections, SectionTable)
-	if len(body) == 0 {
-		return nil, true
-	}
-	r := Reader{Rest: body}
-	var all []Table
-	for range r.Number() {
-		all = append(all, Table{r.Octet(), r.Limits()})
-		if r.Bad {
-			return nil, false
-		}
-	}
-	return all, len(r.Rest) == 0
+	return vector(sections, SectionTable, func(r *Reader) Table { return Table{r.Octet(), r.Limits()} })
 }
 
 // Functions reads the types of the functions that a module defines, as numbers of its types.
 func Functions(sections []Section) ([]uint32, bool) {
-	body := Find(sections, SectionFunction)
-	if len(body) == 0 {
-		return nil, true
-	}
-	r := Reader{Rest: body}
-	var all []uint32
-	for range r.Number() {
-		all = append(all, r.Number())
-		if r.Bad {
-			return nil, false
-		}
-	}
-	return all, len(r.Rest) == 0
+	return vector(sections, SectionFunction, (*Reader).Number)
 }

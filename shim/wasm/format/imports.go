@@ -45,19 +45,12 @@ const formFunction = 0x60
 
 // Types reads the types of a module. It declines with false what it does not understand.
 func Types(sections []Section) ([]FuncType, bool) {
-	body := Find(sections, SectionType)
-	if len(body) == 0 {
-		return nil, true
-	}
-	r := Reader{Rest: body}
-	var types []FuncType
-	for range r.Number() {
+	return vector(sections, SectionType, func(r *Reader) FuncType {
 		if r.Octet() != formFunction {
-			return nil, false
+			r.fail()
 		}
-		types = append(types, FuncType{r.Bytes(), r.Bytes()})
-	}
-	return types, !r.Bad && len(r.Rest) == 0
+		return FuncType{r.Bytes(), r.Bytes()}
+	})
 }
 
 // Imports reads what a module imports, in the order of the module. It declines with false what it

@@ -37,22 +37,28 @@ func putStat(c *canonical.Call, out uint32, st *unix.Stat_t) {
 	}
 }
 
-func stat(c *canonical.Call, p []uint64, out uint32) error {
-	var st unix.Stat_t
-	if err := canonical.Get[*descriptor](c, p[0]).node.file.Stat(&st); err != nil {
-		return err
+// statOf is a call that puts what a descriptor is.
+func statOf(put func(*canonical.Call, uint32, *unix.Stat_t)) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, out uint32) error {
+		var st unix.Stat_t
+		if err := canonical.Get[*descriptor](c, p[0]).node.file.Stat(&st); err != nil {
+			return err
+		}
+		put(c, out, &st)
+		return nil
 	}
-	putStat(c, out, &st)
-	return nil
 }
 
-func statAt(c *canonical.Call, p []uint64, out uint32) error {
-	var st unix.Stat_t
-	if err := lookUp(c, p, &st); err != nil {
-		return err
+// statAt is a call that puts what a path below a descriptor leads to.
+func statAt(put func(*canonical.Call, uint32, *unix.Stat_t)) func(*canonical.Call, []uint64, uint32) error {
+	return func(c *canonical.Call, p []uint64, out uint32) error {
+		var st unix.Stat_t
+		if err := lookUp(c, p, &st); err != nil {
+			return err
+		}
+		put(c, out, &st)
+		return nil
 	}
-	putStat(c, out, &st)
-	return nil
 }
 
 // lookUp reads a descriptor, path-flags and a path from p, and fills in st of what they name.
@@ -62,24 +68,6 @@ func lookUp(c *canonical.Call, p []uint64, st *unix.Stat_t) error {
 		return err
 	}
 	return dir.StatAt(path, follows(p[1]), st)
-}
-
-func metadataHash(c *canonical.Call, p []uint64, out uint32) error {
-	var st unix.Stat_t
-	if err := canonical.Get[*descriptor](c, p[0]).node.file.Stat(&st); err != nil {
-		return err
-	}
-	putHash(c, out, &st)
-	return nil
-}
-
-func metadataHashAt(c *canonical.Call, p []uint64, out uint32) error {
-	var st unix.Stat_t
-	if err := lookUp(c, p, &st); err != nil {
-		return err
-	}
-	putHash(c, out, &st)
-	return nil
 }
 
 // putHash writes a metadata-hash-value. C libraries take it for the number of an inode, so it

@@ -6,7 +6,10 @@
 // wasip1.Host.InstantiateFor looks at what the guest imports.
 package wasmedge
 
-import "github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+import (
+	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasip1"
+)
 
 // Functions lists the extension. A name may come several times, with different parameters; the
 // first is the form that a guest gets of which nothing is known.
@@ -14,10 +17,10 @@ func Functions() []wasip1.Function {
 	return []wasip1.Function{
 		{Name: "sock_open", Params: "iii", Call: sockOpen},
 		{Name: "sock_open_v2", Params: "iii", Call: sockOpen},
-		{Name: "sock_bind", Params: "iii", Call: sockBind},
-		{Name: "sock_bind_v2", Params: "iii", Call: sockBind},
-		{Name: "sock_connect", Params: "iii", Call: sockConnect},
-		{Name: "sock_connect_v2", Params: "iii", Call: sockConnect},
+		{Name: "sock_bind", Params: "iii", Call: addressed((*wasi.Socket).Bind)},
+		{Name: "sock_bind_v2", Params: "iii", Call: addressed((*wasi.Socket).Bind)},
+		{Name: "sock_connect", Params: "iii", Call: addressed((*wasi.Socket).Connect)},
+		{Name: "sock_connect_v2", Params: "iii", Call: addressed((*wasi.Socket).Connect)},
 		{Name: "sock_listen", Params: "ii", Call: sockListen},
 		{Name: "sock_listen_v2", Params: "ii", Call: sockListen},
 		{Name: "sock_accept", Params: "ii", Call: sockAcceptV1}, // its first form is the specification's

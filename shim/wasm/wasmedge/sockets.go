@@ -45,30 +45,19 @@ func sockOpen(h *wasip1.Host, mem api.Memory, p []uint64) error {
 	return nil
 }
 
-// socketAndAddress reads what bind and connect are given.
-func socketAndAddress(h *wasip1.Host, mem api.Memory, p []uint64) (*wasi.Socket, netip.AddrPort, error) {
-	s, err := h.Socket(p[0])
-	if err != nil {
-		return nil, netip.AddrPort{}, err
+// addressed is a call for a socket and an address.
+func addressed(do func(*wasi.Socket, netip.AddrPort) error) func(*wasip1.Host, api.Memory, []uint64) error {
+	return func(h *wasip1.Host, mem api.Memory, p []uint64) error {
+		s, err := h.Socket(p[0])
+		if err != nil {
+			return err
+		}
+		to, err := address(mem, p[1], p[2])
+		if err != nil {
+			return err
+		}
+		return do(s, to)
 	}
-	to, err := address(mem, p[1], p[2])
-	return s, to, err
-}
-
-func sockBind(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	s, to, err := socketAndAddress(h, mem, p)
-	if err != nil {
-		return err
-	}
-	return s.Bind(to)
-}
-
-func sockConnect(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	s, to, err := socketAndAddress(h, mem, p)
-	if err != nil {
-		return err
-	}
-	return s.Connect(to)
 }
 
 func sockListen(h *wasip1.Host, _ api.Memory, p []uint64) error {
