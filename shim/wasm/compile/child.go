@@ -2,7 +2,6 @@ package compile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,29 +56,20 @@ func ample(size int64) limits {
 
 // child runs work on the module in childModule, with childOut as the directory. It is root only
 // until lockIn.
-func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps) error) int {
+func child(skip Steps, l limits, work func(dir string, module []byte, skip Steps) error) error {
 	module := os.NewFile(childModule, "module")
 	info, err := module.Stat()
 	if err == nil {
 		err = lockIn(info.Size(), l)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return err
 	}
 	data, err := io.ReadAll(module)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "read module: %v\n", err)
-		return 1
+		return err
 	}
-	if err := work("/", data, skip); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		if errors.Is(err, errRefused) || errors.Is(err, errComponent) {
-			return exitRefused
-		}
-		return 1
-	}
-	return 0
+	return work("/", data, skip)
 }
 
 // lockIn makes childOut the root and drops all privileges that compiling does not need.

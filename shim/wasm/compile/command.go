@@ -17,20 +17,11 @@ import (
 
 // Main runs the compile face with the arguments after its name and returns the process's exit code.
 func Main(args []string) int {
-	if skip, l, made, ok := asChild(args); ok {
-		if err := checkEngine(made); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return child(skip, l, compileInto)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	err := command(ctx, args)
+	err := command(args)
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errdefs.ErrInvalidArgument):
+	case errors.Is(err, errdefs.ErrInvalidArgument), errors.Is(err, errRefused), errors.Is(err, errComponent):
 		// The exit code says the class, the text need not.
 		fmt.Fprintln(os.Stderr, strings.TrimSuffix(err.Error(), ": "+errdefs.ErrInvalidArgument.Error()))
 		return exitRefused
@@ -40,7 +31,15 @@ func Main(args []string) int {
 	}
 }
 
-func command(ctx context.Context, args []string) error {
+func command(args []string) error {
+	if skip, l, made, ok := asChild(args); ok {
+		if err := checkEngine(made); err != nil {
+			return err
+		}
+		return child(skip, l, compileInto)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
 	flags := flag.NewFlagSet("compile", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	cache := flags.String("cache", "", "directory of compiled modules")

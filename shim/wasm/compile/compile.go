@@ -22,8 +22,8 @@
 //
 //   - The second and third step build on the inside of one version of wazero. With any other
 //     version they are not taken, nor is a module rewritten (package wazeroversion).
-//   - A file from 1 MiB on is checked by its inode, size and times when its entry is read; wazero
-//     checks the sum of the machine code when it loads it.
+//   - A file from 1 MiB on is checked by its inode, size and times when its entry is read; the
+//     engine checks the sum of the machine code while a guest's process loads the rest.
 //
 // The compile face of the binary is
 //

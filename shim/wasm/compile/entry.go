@@ -39,8 +39,8 @@ type stamp struct {
 }
 
 // unread is the size from which a file whose stamp matches is not read when its entry is: reading
-// tens of MiB would take most of a start. Of these files the machine code is checked by the
-// process that loads it.
+// tens of MiB would take most of a start. Of these files the machine code is checked while a
+// process is started that runs it.
 const unread = 1 << 20
 
 // read returns the entry in dir if it exists, is of digest, and is whole.
@@ -144,18 +144,9 @@ var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc
 
 // checksum reads a file to its end.
 func checksum(f *os.File, buffer []byte) (int64, uint32, error) {
-	var n int64
-	var sum uint32
-	for {
-		got, err := f.Read(buffer)
-		n, sum = n+int64(got), crc32.Update(sum, castagnoli(), buffer[:got])
-		if err == io.EOF {
-			return n, sum, nil
-		}
-		if err != nil {
-			return n, sum, err
-		}
-	}
+	sum := crc32.New(castagnoli())
+	n, err := io.CopyBuffer(sum, struct{ io.Reader }{f}, buffer) // the bare reader uses the buffer
+	return n, sum.Sum32(), err
 }
 
 // seal turns what a child wrote into an entry: only regular files with one name, owned by root,

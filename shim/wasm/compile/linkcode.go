@@ -38,6 +38,16 @@ func Offsets(dir string) ([]int, error) {
 	return offsets, nil
 }
 
+// CheckCode compares the machine code in the file CodeName of an entry with its checksum. It reads the
+// file: a mapping of one that cannot be read would end this process.
+func (l Load) CheckCode(file *os.File) error {
+	n, sum, err := checksum(file, make([]byte, readSize))
+	if err == nil && (uint64(n) != l.CodeSize || sum != l.CodeSum) {
+		err = errors.New("machine code is damaged")
+	}
+	return err
+}
+
 // Sum returns the checksum of machine code as Load has it.
 func Sum(code []byte) uint32 { return crc32.Checksum(code, castagnoli()) }
 

@@ -32,7 +32,11 @@ func asTaken(args []string) (code int, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	return child(skip, l, misbehave), true
+	if err := child(skip, l, misbehave); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
 }
 
 // orders are what a module tells the compiler that it takes over, behind its header.

@@ -107,7 +107,7 @@ func (e *Engine) adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (_ 
 	if err != nil {
 		return nil, err
 	}
-	p.adopt(child, kept.Files[0])
+	p.adopt(child, kept.Files[0], nil) // it is created
 	return c, p.finish(a)
 }
 

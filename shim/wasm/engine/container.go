@@ -109,11 +109,9 @@ func (c *container) Details() shim.Details {
 		LinearSize: p.created.LinearSize,
 		EngineCPU:  p.created.EngineCPU,
 	}
-	select {
-	case <-p.exited:
+	if p.hasEnded() {
 		exit := p.exit
 		d.Exit = &exit
-	default:
 	}
 	return d
 }
@@ -150,14 +148,7 @@ func (c *container) live() []*process {
 	return all
 }
 
-func (p *process) hasEnded() bool {
-	select {
-	case <-p.exited:
-		return true
-	default:
-		return false
-	}
-}
+func (p *process) hasEnded() bool { return closed(p.exited) }
 
 // stops says whether sig asks a guest to end.
 func (c *container) stops(sig syscall.Signal) bool {

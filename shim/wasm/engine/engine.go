@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"sync"
 
 	"github.com/containerd/errdefs"
 
@@ -139,7 +140,7 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 	defer outfit.close()
 	c.limit = outfit.config.Memory
 	c.init = newProcess(c, io)
-	c.init.adopt(n.child, n.link)
+	c.init.adopt(n.child, n.link, outfit.checkCode())
 	c.init.configure(outfit)
 	if err := c.init.awaitReady(ctx); err != nil {
 		e.destroy(n.child)
@@ -152,17 +153,9 @@ func (e *Engine) create(ctx context.Context, b *shim.Bundle, io shim.IO, skip co
 // later calls f at once, beside the caller, and returns how to get what it gave, any number of
 // times.
 func later[T any](f func() (T, error)) func() (T, error) {
-	var value T
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		value, err = f()
-	}()
-	return func() (T, error) {
-		<-done
-		return value, err
-	}
+	get := sync.OnceValues(f)
+	go get()
+	return get
 }
 
 // entry is the bundle's compiled module.

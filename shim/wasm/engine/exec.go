@@ -60,6 +60,11 @@ func (f *further) Start(ctx context.Context) error {
 		return err
 	}
 	defer outfit.close()
+	if checked := outfit.checkCode(); checked != nil {
+		if _, err = checked(); err != nil {
+			return err
+		}
+	}
 	f.mu.Lock()
 	if f.started {
 		f.mu.Unlock()
@@ -78,7 +83,7 @@ func (f *further) Start(ctx context.Context) error {
 		c.forget(f.process)
 		return errors.Join(err, c.engine.discard(n))
 	}
-	f.adopt(n.child, n.link)
+	f.adopt(n.child, n.link, nil)
 	f.process.configure(outfit)
 	go f.release()
 	return nil

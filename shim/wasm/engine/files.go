@@ -77,6 +77,21 @@ func (o *outfit) open(trees []tree) error {
 	return nil
 }
 
+// checkCode starts to check the machine code that the process will run, while the process loads the
+// rest, and returns how to learn the result, nil without such code. It is the file that the process
+// has, even if the entry is dropped meanwhile.
+func (o *outfit) checkCode() (result func() (struct{}, error)) {
+	if o.config.Load.CodeSize == 0 {
+		return nil
+	}
+	fd, err := unix.Openat(int(o.trees[0].Fd()), compile.CodeName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	code := os.NewFile(uintptr(fd), compile.CodeName)
+	return later(func() (struct{}, error) {
+		defer code.Close()
+		return struct{}{}, errors.Join(err, o.config.Load.CheckCode(code))
+	})
+}
+
 // close lets go of what the process has its own copy of.
 func (o *outfit) close() { closeAll(o.trees) }
 

@@ -223,7 +223,7 @@ func (e *Engine) newPrewarmed(b birth, p shim.Preparation, s *slot) (*prewarmed,
 
 // waitsFor says whether the process is there, in this cgroup, and was born so.
 func (s *prewarmed) waitsFor(b *birth, leaf string) bool {
-	return s != nil && !s.hasEnded() && s.leaf == leaf && s.birth.like(b)
+	return s != nil && !closed(s.child.Done) && s.leaf == leaf && s.birth.like(b)
 }
 
 // end ends the prewarmed process, and returns when it is gone. There will be none here any more.
@@ -267,7 +267,7 @@ func (e *Engine) take(c *shim.Bundle, b *birth) *newborn {
 	oomGroup, realtime := atBirth(c.Spec)
 	return s.give(leaf, func(one *prewarmed) bool {
 		// A terminal would have to be given to it.
-		return !b.io.Terminal && !realtime && one.oomGroup == oomGroup && one.birth.like(b) && !one.hasEnded()
+		return !b.io.Terminal && !realtime && one.oomGroup == oomGroup && one.birth.like(b) && !closed(one.child.Done)
 	}, e)
 }
 
@@ -286,15 +286,6 @@ func (s *slot) give(leaf string, wanted func(*prewarmed) bool, e *Engine) *newbo
 	s.prewarmed = nil
 	one.birth.close()
 	return one.newborn
-}
-
-func (n *newborn) hasEnded() bool {
-	select {
-	case <-n.child.Done:
-		return true
-	default:
-		return false
-	}
 }
 
 // like says whether two births make and join the same namespaces.

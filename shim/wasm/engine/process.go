@@ -52,15 +52,16 @@ func newProcess(c *container, io shim.IO) *process {
 	}
 }
 
-// adopt takes a process that waits for its configuration. ready and exited follow in any case.
-func (p *process) adopt(child *reaper.Child, ours *os.File) {
+// adopt takes a process that waits for its configuration. ready and exited follow in any case. It is
+// created when checked, unless it is nil, has found its machine code whole.
+func (p *process) adopt(child *reaper.Child, ours *os.File, checked func() (struct{}, error)) {
 	p.mu.Lock()
 	p.child, p.link = child, ours
 	p.mu.Unlock()
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		p.listen()
+		p.listen(checked)
 	}()
 	go p.wait(heard)
 }
@@ -75,11 +76,17 @@ func (p *process) configure(o *outfit) {
 
 // listen takes what the guest process says up to its last word, which stays in the link for a
 // successor of this engine.
-func (p *process) listen() {
+func (p *process) listen(checked func() (struct{}, error)) {
 	for {
 		m, err := link.Peek(p.link)
 		if err != nil {
 			return
+		}
+		if m.Kind == link.Created && checked != nil {
+			if _, err := checked(); err != nil {
+				m = link.Message{Kind: link.Error, Class: link.Stale, Text: err.Error()}
+				defer p.engine.destroy(p.child)
+			}
 		}
 		if last := p.take(m); last {
 			return
@@ -249,12 +256,11 @@ func (p *process) sendStart() error {
 }
 
 // gone says whether there is no process any more. The caller holds p.mu.
-func (p *process) gone() bool {
-	if p.child == nil {
-		return false
-	}
+func (p *process) gone() bool { return p.child != nil && closed(p.child.Done) }
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-p.child.Done:
+	case <-c:
 		return true
 	default:
 		return false

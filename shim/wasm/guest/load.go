@@ -44,7 +44,6 @@ func (p *process) load() error {
 	if err := p.openImage(); err != nil {
 		return err
 	}
-	share := g.fetchCode(p.config.Load)
 	g.ctx = experimental.WithMemoryAllocator(context.Background(), g.memory)
 	if p.config.Load.Bare && !compile.Native() {
 		return faultf(link.Stale, "compiled module has no code that could be interpreted")
@@ -64,7 +63,7 @@ func (p *process) load() error {
 		}
 		return faultf(link.Invalid, "load module: %w", err)
 	}
-	if err := share(); err != nil {
+	if err := g.linkCode(p.config.Load); err != nil {
 		return err
 	}
 	imports, err := g.imports(binary)

@@ -16,8 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
-// processors are enough for the guest and the link. Until the module is loaded there is one, unless
-// it has much machine code.
+// processors are enough for the guest and the link. Until the module is loaded there is one.
 const processors = 2
 
 // processors is how many this process may use from its start on. What answers requests may use all

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -33,47 +32,25 @@ func (p *process) openImage() error {
 	return nil
 }
 
-// worthAProcessor is the size of machine code that is checked on a processor of its own, in bytes.
-const worthAProcessor = 4 << 20
-
-// fetchCode maps the machine code that all guests of the module have in common, where the entry has
-// a stub of it, and checks it beside what loading does meanwhile: a module of 15,000 functions has
-// 30 MB. It is run as it is, so that every byte is checked before. The pages that this reads are
-// released again, because they would all count as memory of this process. share links the code into
-// wazero.
-func (g *guest) fetchCode(l compile.Load) (share func() error) {
+// linkCode maps the machine code that all guests of the module have in common, where the entry has a
+// stub of it, and links it into wazero. The engine checks it meanwhile, and lets no guest start
+// before. Only what is run is looked at here, because every page that is would count as memory of
+// this process.
+func (g *guest) linkCode(l compile.Load) (err error) {
 	if l.CodeSize == 0 {
-		return func() error { return nil }
-	}
-	if l.CodeSize >= worthAProcessor {
-		runtime.GOMAXPROCS(processors)
-	}
-	var err error
-	var offsets []int
-	fetched := make(chan struct{})
-	go func() {
-		defer close(fetched)
-		if g.code, g.shared, err = mapCode(path.Join(g.cache, compile.CodeName), l.CodeSize); err != nil {
-			return
-		}
-		if compile.Sum(g.code) != l.CodeSum {
-			err = errors.New("it is damaged")
-			return
-		}
-		if g.shared {
-			_ = unix.Madvise(g.code, unix.MADV_DONTNEED) // it stays in the page cache
-		}
-		offsets, err = compile.Offsets(g.cache)
-	}()
-	return func() error {
-		if <-fetched; err == nil {
-			err = compile.LinkCode(g.compiled, g.code, offsets)
-		}
-		if err != nil {
-			return faultf(link.Stale, "link machine code: %w", err)
-		}
 		return nil
 	}
+	var offsets []int
+	if g.code, g.shared, err = mapCode(path.Join(g.cache, compile.CodeName), l.CodeSize); err == nil {
+		offsets, err = compile.Offsets(g.cache)
+	}
+	if err == nil {
+		err = compile.LinkCode(g.compiled, g.code, offsets)
+	}
+	if err != nil {
+		return faultf(link.Stale, "link machine code: %w", err)
+	}
+	return nil
 }
 
 // mapCode maps a file of machine code, or, from a mount that forbids that, makes a private copy of
@@ -88,7 +65,7 @@ func mapCode(name string, size uint64) (code []byte, shared bool, err error) {
 	if info, err := f.Stat(); err != nil || uint64(info.Size()) < size {
 		return nil, false, errors.New("file is short")
 	}
-	code, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED|unix.MAP_POPULATE)
+	code, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
 	if err == nil {
 		return code, true, nil
 	}

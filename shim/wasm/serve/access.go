@@ -28,14 +28,6 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// settle has the line of a connection's last request written.
-func settle(nc net.Conn, state http.ConnState) {
-	if c, ok := nc.(*conn); ok && c.after != nil && state != http.StateActive {
-		c.after()
-		c.after = nil
-	}
-}
-
 // await writes the line of a request when its response was sent.
 func (l *accessLog) await(r *http.Request, m *meter) {
 	end := time.Now()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -677,4 +678,64 @@ func TestAccessLogTellsWhatWasSent(t *testing.T) {
 	client.Close()
 	ask("PUT").Close()
 	logged("PUT /hello 0 0 ")
+}
+
+// pipelined handles requests of which one connection has always the next, and counts them.
+type pipelined struct {
+	ask       func()       // sends a request of another connection
+	n, before atomic.Int64 // how many were handled, and how many when that was sent
+	passed    chan int64   // how many were handled until that one was
+}
+
+func (p *pipelined) Wait() {}
+
+func (p *pipelined) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/other" {
+		p.passed <- p.n.Load() - p.before.Load()
+		return
+	}
+	if n := p.n.Add(1); n == 50 {
+		p.before.Store(n)
+		p.ask()
+	}
+}
+
+// A connection whose next request is there already has its turn behind those whose requests have
+// arrived.
+func TestConnectionsHaveTurns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one keeps it busy
+	for range 5 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conns [2]net.Conn
+		for i := range conns {
+			if conns[i], err = net.Dial("tcp", l.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+			defer conns[i].Close()
+		}
+		send := func(to net.Conn, path string, times int) {
+			if _, err := io.WriteString(to, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", times)); err != nil {
+				t.Error(err)
+			}
+		}
+		p := &pipelined{passed: make(chan int64, 2)}
+		p.ask = func() { send(conns[1], "/other", 1) }
+		s := NewServer(l.(*net.TCPListener), p, nil, func() {}, func() {})
+		served := make(chan error)
+		go func() { served <- s.Serve() }()
+		send(conns[1], "/other", 1) // it is accepted
+		<-p.passed
+		send(conns[0], "/one", 2000)
+		if passed := <-p.passed; passed > 20 {
+			t.Errorf("%d requests of one connection were answered before the one that had arrived", passed)
+		}
+		go io.Copy(io.Discard, conns[0])
+		s.Drain()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -38,6 +38,7 @@ type Server struct {
 	listener *listener
 	access   *accessLog // nil = none
 	crowded  func()
+	turns    *turns
 
 	mu    sync.Mutex
 	busy  int // requests under way
@@ -49,18 +50,19 @@ type Server struct {
 // is written, nil for nowhere. rest is called when there has been no request for a while, to give
 // memory back, crowded with each request while many connections or requests take memory.
 func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded func()) *Server {
-	s := &Server{handler: h, listener: newListener(l, maxConns), crowded: crowded}
+	s := &Server{handler: h, listener: newListener(l, maxConns), crowded: crowded, turns: newTurns()}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, Protocols: protocols,
+		ConnState:                    s.changed,
 		ErrorLog:                     log.New(io.Discard, "", 0), // what clients do wrong
 		DisableGeneralOptionsHandler: true,                       // the guest answers OPTIONS *
 	}
 	if access != nil {
 		s.access = &accessLog{to: access}
-		s.http.ConnContext, s.http.ConnState = withConn, settle
+		s.http.ConnContext = withConn
 	}
 	s.quiet = time.AfterFunc(math.MaxInt64, rest) // after the first request
 	return s
@@ -68,6 +70,7 @@ func NewServer(l *net.TCPListener, h Handler, access io.Writer, rest, crowded fu
 
 // Serve returns when Drain has let everything end, with nil, or an error that the listener gave.
 func (s *Server) Serve() error {
+	defer s.turns.event.Close()
 	err := s.http.Serve(s.listener)
 	if s.listener.draining.Load() && (errors.Is(err, errDrained) || errors.Is(err, net.ErrClosed)) {
 		_ = s.http.Shutdown(context.Background()) // it waits for every request
@@ -105,6 +108,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.access.await(r, m) // also where the response is broken off by a panic
 	s.handler.ServeHTTP(m, r)
+}
+
+// changed is called by a connection's goroutine: between two requests it writes the line of the
+// first, and waits for its turn if there are other connections.
+func (s *Server) changed(nc net.Conn, state http.ConnState) {
+	if c, ok := nc.(*conn); ok && c.after != nil && state != http.StateActive {
+		c.after()
+		c.after = nil
+	}
+	if state == http.StateIdle && len(s.listener.places) > 1 {
+		s.turns.wait()
+	}
 }
 
 // begin counts a request in and returns how many there are.
