@@ -119,6 +119,54 @@ func forge(t *testing.T, path string, entry compile.Entry, change func([]byte) [
 	}
 }
 
+// ownCache gives the bench an engine with a cache of its own, and returns the module's entry there.
+func (b *bench) ownCache(t *testing.T, skip compile.Steps) compile.Entry {
+	t.Helper()
+	module, cache := filepath.Join(b.bundle.Rootfs, "app.wasm"), t.TempDir()
+	made, err := shared.engineWith(t, skip).ensure(context.Background(), module, "", skip|compile.StepFold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(cache, filepath.Base(made.Dir)), os.DirFS(made.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if b.engine, err = New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: cache, Skip: skip}, shared.reaper); err != nil {
+		t.Fatal(err)
+	}
+	entry, err := b.engine.ensure(context.Background(), module, made.Digest, skip|compile.StepFold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entry
+}
+
+// TestFurtherProcessOfDamagedCode damages the machine code of a container that runs: nothing more is
+// run of it.
+func TestFurtherProcessOfDamagedCode(t *testing.T) {
+	b := newBench(t, "gosuite", "sleep")
+	entry := b.ownCache(t, 0)
+	c := b.create()
+	start(t, c.Init())
+	code := filepath.Join(entry.Dir, compile.CodeName)
+	copyFile(t, code, code+"-copy")
+	if err := os.Rename(code+"-copy", code); err != nil { // the container runs the one that was there
+		t.Fatal(err)
+	}
+	forge(t, code, entry, func(e []byte) []byte { e[len(e)/2] ^= 1; return e })
+	out := newOutput(t)
+	p, err := c.Exec(context.Background(), "x", &specs.Process{Args: []string{"/app.wasm", "echo", "text"}, Cwd: "/"}, shim.IO{Stdout: out.theirs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(context.Background()); err == nil || !strings.Contains(err.Error(), "machine code is damaged") {
+		t.Errorf("got error %v", err)
+	}
+	out.theirs.Close()
+	if got := out.all(); got != "" {
+		t.Errorf("it said %q", got)
+	}
+}
+
 // TestCodeThatIsRefused gives guests machine code, in entries of files that verify, that is another
 // version's or damaged: nothing is run of it, and the entry is made again.
 func TestCodeThatIsRefused(t *testing.T) {
@@ -145,21 +193,7 @@ func TestCodeThatIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.guest, c.args...)
-			module, cache := filepath.Join(b.bundle.Rootfs, "app.wasm"), t.TempDir()
-			made, err := shared.engineWith(t, c.skip).ensure(context.Background(), module, "", c.skip|compile.StepFold)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.CopyFS(filepath.Join(cache, filepath.Base(made.Dir)), os.DirFS(made.Dir)); err != nil {
-				t.Fatal(err)
-			}
-			if b.engine, err = New(Options{Self: os.Getenv("SUNABA_SHIM"), CacheDir: cache, Skip: c.skip}, shared.reaper); err != nil {
-				t.Fatal(err)
-			}
-			entry, err := b.engine.ensure(context.Background(), module, made.Digest, c.skip|compile.StepFold)
-			if err != nil {
-				t.Fatal(err)
-			}
+			entry := b.ownCache(t, c.skip)
 			file, err := filepath.Glob(filepath.Join(entry.Dir, c.file))
 			if err != nil || len(file) != 1 {
 				t.Fatalf("file: %v, %v", file, err)
