@@ -2,10 +2,10 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -86,15 +86,8 @@ func (l *accessLog) write(r *http.Request, m *meter, end time.Time) {
 	if len(path) > maxLogged {
 		path = path[:maxLogged] + "…"
 	}
-	line := append([]byte(r.Method), ' ') // net/http lets only tokens be methods
-	line = append(line, path...)
-	line = append(line, ' ')
-	line = strconv.AppendInt(line, int64(m.status), 10)
-	line = append(line, ' ')
-	line = strconv.AppendInt(line, m.bytes, 10)
-	line = append(line, ' ')
-	line = strconv.AppendFloat(line, float64(end.Sub(m.began).Microseconds())/1000, 'f', 1, 64)
-	line = append(line, '\n')
+	took := float64(end.Sub(m.began).Microseconds()) / 1000
+	line := fmt.Appendf(nil, "%s %s %d %d %.1f\n", r.Method, path, m.status, m.bytes, took) // net/http lets only tokens be methods
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, _ = l.to.Write(line) // nobody could be told

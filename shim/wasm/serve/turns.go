@@ -15,12 +15,12 @@ import (
 type turns struct {
 	event *os.File // an eventfd, nil = no turns
 
-	mu   sync.Mutex
-	next chan struct{} // closed at the next turn, nil while nobody waits for it
+	next  sync.Cond // the next turn
+	asked bool      // it was asked for
 }
 
 func newTurns() *turns {
-	t := &turns{}
+	t := &turns{next: sync.Cond{L: &sync.Mutex{}}}
 	if fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil { // else nobody waits
 		t.event = os.NewFile(uintptr(fd), "turns")
 		go t.run()
@@ -30,32 +30,25 @@ func newTurns() *turns {
 
 // wait returns at the next turn, at once without turns.
 func (t *turns) wait() {
-	t.mu.Lock()
-	next := t.next
-	if next == nil {
-		next = make(chan struct{})
-		if _, err := t.event.Write([]byte{0: 1, 7: 0}); err != nil { // a number, whatever the order of bytes
-			close(next)
-		} else {
-			t.next = next
-		}
+	t.next.L.Lock()
+	defer t.next.L.Unlock()
+	if !t.asked {
+		_, err := t.event.Write([]byte{0: 1, 7: 0}) // a number, whatever the order of bytes
+		t.asked = err == nil
 	}
-	t.mu.Unlock()
-	<-next
+	if t.asked {
+		t.next.Wait()
+	}
 }
 
 // run gives turns until the event is closed.
 func (t *turns) run() {
-	for number := make([]byte, 8); ; {
-		_, err := t.event.Read(number)
-		t.mu.Lock()
-		if t.next != nil {
-			close(t.next)
-			t.next = nil
-		}
-		t.mu.Unlock()
-		if err != nil {
-			return
-		}
+	number := make([]byte, 8)
+	for err := error(nil); err == nil; {
+		_, err = t.event.Read(number)
+		t.next.L.Lock()
+		t.asked = false
+		t.next.Broadcast()
+		t.next.L.Unlock()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -216,8 +217,7 @@ func requestCode(err error) error {
 	if isEOF(err) {
 		return code(ConnectionTerminated)
 	}
-	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return code(ConnectionReadTimeout)
 	}
 	return code(ProtocolError)

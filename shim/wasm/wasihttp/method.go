@@ -1,6 +1,8 @@
 package wasihttp
 
 import (
+	"slices"
+
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/target"
 )
@@ -13,11 +15,9 @@ var schemes = []string{"http", "https"}
 
 // putVariant writes a method or a scheme: a case, or the last case with the string.
 func putVariant(c *canonical.Call, at uint32, cases []string, value string) {
-	for i, name := range cases {
-		if name == value {
-			c.Put8(at, uint8(i))
-			return
-		}
+	if i := slices.Index(cases, value); i >= 0 {
+		c.Put8(at, uint8(i))
+		return
 	}
 	c.Put8(at, uint8(len(cases)))
 	c.PutText(at+4, value)
