@@ -79,10 +79,6 @@ func (h *httpGuest) listen(ports []port) error {
 	if err != nil {
 		return fmt.Errorf("take listener: %w", err)
 	}
-	tcp, ok := l.(*net.TCPListener)
-	if !ok {
-		return fmt.Errorf("take listener: it is a %T", l)
-	}
 	c := h.process.config.HTTP
 	instances := serve.NewInstances(h.component, h.first, serve.Options{
 		Kept: c.Kept, Concurrency: min(c.Seats(), max(h.process.guest.memory.Seats(), 1)), Overrun: h.overrun,
@@ -92,7 +88,7 @@ func (h *httpGuest) listen(ports []port) error {
 		access = os.Stdout
 	}
 	handler := &wasihttp.Handler{Instances: instances, Limits: wasihttp.Limits{Time: c.Time(), Body: int64(c.Body)}, Log: h.log}
-	h.server = serve.NewServer(tcp, handler, access, h.process.guest.rest, h.process.guest.pace.follow)
+	h.server = serve.NewServer(l.(*net.TCPListener), handler, access, h.process.guest.rest, h.process.guest.pace.follow)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -46,14 +47,9 @@ var _ wasihttp.Instances = (*Instances)(nil)
 
 // NewInstances makes them. first, if it is not nil, is the instance of the first request.
 func NewInstances(c *Component, first *Instance, o Options) *Instances {
-	if o.Concurrency <= 0 {
-		o.Concurrency = DefaultConcurrency
-	}
+	o.Concurrency, o.Queue = cmp.Or(o.Concurrency, DefaultConcurrency), cmp.Or(o.Queue, DefaultQueue)
 	if o.Kept {
 		o.Concurrency = 1
-	}
-	if o.Queue <= 0 {
-		o.Queue = DefaultQueue
 	}
 	return &Instances{component: c, options: o, spare: first, seats: make(chan struct{}, o.Concurrency), released: make(chan struct{})}
 }

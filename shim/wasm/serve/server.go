@@ -25,6 +25,9 @@ const (
 // quietTime is how long no request is active before the server rests.
 const quietTime = 10 * time.Second
 
+// together is how long after a request of another connection they have turns.
+const together = 100 * time.Millisecond
+
 // Handler answers requests.
 type Handler interface {
 	http.Handler
@@ -41,7 +44,9 @@ type Server struct {
 	turns    *turns
 
 	mu    sync.Mutex
-	busy  int // requests under way
+	busy  int       // requests under way
+	last  string    // address of the client that has sent the last request
+	mixed time.Time // when that was another one than before
 	quiet *time.Timer
 	drain sync.Once
 }
@@ -93,7 +98,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// end of the request would wait for its first turn, the next request would be there by then, and
 	// those of other connections would not be: the runtime asks for them when it has nothing to run.
 	runtime.Gosched()
-	busy := s.begin()
+	busy := s.begin(r.RemoteAddr)
 	defer s.end()
 	if busy > crowd || len(s.listener.places) > crowd {
 		s.crowded()
@@ -111,21 +116,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // changed is called by a connection's goroutine: between two requests it writes the line of the
-// first, and waits for its turn if there are other connections.
+// first, and waits for its turn if there are requests of other connections.
 func (s *Server) changed(nc net.Conn, state http.ConnState) {
 	if c, ok := nc.(*conn); ok && c.after != nil && state != http.StateActive {
 		c.after()
 		c.after = nil
 	}
-	if state == http.StateIdle && len(s.listener.places) > 1 {
+	s.mu.Lock()
+	turns := state == http.StateIdle && time.Since(s.mixed) < together
+	s.mu.Unlock()
+	if turns {
 		s.turns.wait()
 	}
 }
 
 // begin counts a request in and returns how many there are.
-func (s *Server) begin() int {
+func (s *Server) begin(from string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.last != from {
+		s.last, s.mixed = from, time.Now()
+	}
 	if s.busy++; s.busy == 1 {
 		s.quiet.Stop()
 	}

@@ -43,8 +43,7 @@ func (t *turns) wait() {
 
 // run gives turns until the event is closed.
 func (t *turns) run() {
-	number := make([]byte, 8)
-	for err := error(nil); err == nil; {
+	for number, err := make([]byte, 8), error(nil); err == nil; {
 		_, err = t.event.Read(number)
 		t.next.L.Lock()
 		t.asked = false
