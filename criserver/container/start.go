@@ -15,6 +15,7 @@ import (
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/criserver/errtext"
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
+	"github.com/sunaba-project/sunaba/criserver/spec"
 	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/shim/client"
@@ -72,6 +73,9 @@ func (m *Manager) Start(ctx context.Context, id string) (err error) {
 		t.drop(ctx)
 		if !silent(ctx, err) {
 			t.vacate(ctx, rec.CgroupsPath)
+		}
+		if f, err := os.OpenFile(rec.LogPath, os.O_CREATE|os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o640); err == nil {
+			f.Close() // a kubelet looks in the log for the reason
 		}
 		c.exit(ending{code: codeStartError, at: time.Now(), reason: reasonStartError, message: errtext.Of(err)})
 		c.over()
@@ -131,10 +135,10 @@ func (c *Container) store() {
 
 // startTask starts the task that a container's record describes.
 func (m *Manager) startTask(ctx context.Context, t task, sb *sandbox.Sandbox, rec state.Container) (client.Launched, error) {
-	if rec.Unstartable != "" {
-		return client.Launched{}, fmt.Errorf("%s: %w", rec.Unstartable, errdefs.ErrInvalidArgument)
-	}
 	req, err := m.taskRequest(sb, rec)
+	if err == nil && rec.Unstartable != "" {
+		err = fmt.Errorf("%s: %w", rec.Unstartable, errdefs.ErrInvalidArgument)
+	}
 	if err != nil {
 		return client.Launched{}, err
 	}
@@ -151,6 +155,9 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 	req := client.CreateRequest{
 		ID: rec.ID, Bundle: bundle, Terminal: rec.Config.Value.GetTty(),
 		Options: client.RuntimeOptions{BinaryName: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
+	}
+	if ids := spec.UserNamespace(pod.Config.Value); ids != nil { // a program may open its streams anew, which the runtime allows it elsewhere
+		req.Options.IOUID, req.Options.IOGID = ids.UID.HostID+rec.User.UID, ids.GID.HostID+rec.User.GID
 	}
 	req.Rootfs = rec.RootFS
 	for _, v := range rec.ImageVolumes {

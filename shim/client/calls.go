@@ -83,6 +83,8 @@ func (r CreateRequest) message() (*task.CreateTaskRequest, error) {
 		BinaryName:    r.Options.BinaryName,
 		Root:          r.Options.Root,
 		SystemdCgroup: r.Options.SystemdCgroup,
+		IoUid:         r.Options.IOUID,
+		IoGid:         r.Options.IOGID,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode options of container %q: %w", r.ID, err)

@@ -59,6 +59,7 @@ type RuntimeOptions struct {
 	BinaryName    string // OCI runtime binary
 	Root          string // its --root; "" = below the shim's working directory
 	SystemdCgroup bool
+	IOUID, IOGID  uint32 // owner of the pipes of its processes, 0 = as they are
 }
 
 // CreateRequest asks for a container. Stdin, Stdout and Stderr: "" discards, a path is a FIFO,

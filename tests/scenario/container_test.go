@@ -127,6 +127,9 @@ func TestStartErrorTellsWhatTheFileIs(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
+			if log, err := os.ReadFile(refused.log); err != nil || len(log) > 0 {
+				t.Errorf("log %q, %v: kubelets read it for the reason of a failure, and want an empty one", log, err)
+			}
 			if message := refused.expectEnd(128, "StartError").GetMessage(); !strings.Contains(message, c.want) {
 				t.Errorf("message %q, want %q", message, c.want)
 			}

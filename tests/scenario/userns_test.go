@@ -190,6 +190,17 @@ touch /made /volume/new /dev/shm/new && ip link set lo down && hostname && cat /
 	if got := string(out.GetStdout()); err != nil || got != "0\n 0 131072 65536\n" {
 		m.t.Errorf("exec: %q, %v", got, err)
 	}
+	for _, user := range []int64{0, 1000} { // a program may open its streams anew, as nginx does
+		config := sh("echo out >/dev/stdout; echo err >/dev/stderr; sleep 60")
+		config.Linux.SecurityContext.NamespaceOptions, config.Linux.SecurityContext.RunAsUser = options, &runtime.Int64Value{Value: user}
+		c := p.begin(config)
+		c.says("out\n")
+		c.says("err\n")
+		out, err := m.ExecSync(m.t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/bin/sh", "-c", "echo anew >/proc/self/fd/1"}})
+		if got := string(out.GetStdout()); err != nil || got != "anew\n" {
+			m.t.Errorf("exec as user %d: %q, %q, %v", user, got, out.GetStderr(), err)
+		}
+	}
 	other := sh("true")
 	other.Linux.SecurityContext.NamespaceOptions = &runtime.NamespaceOption{Pid: pid, UsernsOptions: &runtime.UserNamespace{Mode: runtime.NamespaceMode_NODE}}
 	if _, err := p.tryCreate(other); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "not the sandbox's") {
