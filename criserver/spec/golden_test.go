@@ -145,6 +145,9 @@ var goldens = map[string]func(*Input){
 	"mount-dev": func(in *Input) {
 		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/dev", HostPath: "/dev"}}
 	},
+	"mount-sys": func(in *Input) { // as monitors of the node have it, with all cgroups
+		in.Container.Mounts = []*runtime.Mount{{ContainerPath: "/sys", HostPath: "/sys", Readonly: true}}
+	},
 	"host-namespaces": func(in *Input) {
 		all := &runtime.NamespaceOption{Network: runtime.NamespaceMode_NODE, Pid: runtime.NamespaceMode_NODE, Ipc: runtime.NamespaceMode_NODE}
 		in.Sandbox.Linux.SecurityContext.NamespaceOptions = all

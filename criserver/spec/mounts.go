@@ -47,8 +47,8 @@ func (in *Input) mounts(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	list := slices.DeleteFunc(system, func(m specs.Mount) bool {
-		return taken[m.Destination] || taken["/dev"] && strings.HasPrefix(m.Destination, "/dev/")
+	list := slices.DeleteFunc(system, func(m specs.Mount) bool { // what the container's own cover
+		return slices.ContainsFunc(own, func(o specs.Mount) bool { return strings.HasPrefix(m.Destination+"/", o.Destination+"/") })
 	})
 	for _, m := range append(all.sandbox(), all.volumes()...) {
 		if !taken[m.Destination] {
@@ -78,6 +78,11 @@ func (in containerMounts) system() ([]specs.Mount, error) {
 		}
 		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys", Options: []string{"rbind", "rprivate", "rro", "nosuid", "noexec", "nodev"}}
 	}
+	cgroups := specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", access}}
+	if in.Host.CgroupV2 && in.privileged() {
+		// In the host's cgroup namespace, a new mount of version 2 takes the options of the host's away.
+		cgroups.Type, cgroups.Source, cgroups.Options = "bind", "/sys/fs/cgroup", append(cgroups.Options, "rbind", "rprivate")
+	}
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
@@ -85,7 +90,7 @@ func (in containerMounts) system() ([]specs.Mount, error) {
 		in.shm(),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		sys,
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", access}},
+		cgroups,
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,25 @@ touch /v/plain/below/new && echo wrote below; touch /v/all/below/new || echo ref
 	for _, h := range features.GetRuntimeHandlers() {
 		if !h.GetFeatures().GetRecursiveReadOnlyMounts() {
 			t.Errorf("handler %q has no recursive read-only mounts", h.GetName())
+		}
+	}
+}
+
+// A container that mounts the machine's /sys sees all of it, with the machine's cgroups.
+func TestMountOfSys(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	var root unix.Stat_t
+	if err := unix.Stat("/sys/fs/cgroup", &root); err != nil {
+		t.Fatal(err)
+	}
+	for _, handler := range []string{"runc", "crun"} {
+		config := sh("stat -c '%d %i' /sys/fs/cgroup")
+		config.Mounts = []*runtime.Mount{{ContainerPath: "/sys", HostPath: "/sys", Readonly: true}}
+		c := m.run(handler).begin(config)
+		c.wait()
+		if got, want := c.text(), fmt.Sprintf("%d %d\n", root.Dev, root.Ino); got != want {
+			t.Errorf("the folder of cgroups is %q under %s, and %q on the machine", got, handler, want)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -178,5 +180,47 @@ func TestOutOfMemoryIsTold(t *testing.T) {
 		}
 		other.stop(0)
 		other.expectEnd(137, "Error")
+	}
+}
+
+// cgroupOptions are those of the machine's cgroup file system.
+func cgroupOptions(t *testing.T) string {
+	t.Helper()
+	mounts, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter("/sys/fs/cgroup"))
+	if err != nil || len(mounts) != 1 {
+		t.Fatalf("mounts at /sys/fs/cgroup: %v, %v", mounts, err)
+	}
+	return mounts[0].VFSOptions
+}
+
+// A privileged container sees the machine's cgroups and may change them, and the machine's own mount
+// of them keeps its options, as systemd has set them.
+func TestPrivilegedLeavesOptionsOfCgroups(t *testing.T) {
+	needUnified(t)
+	m := start(t)
+	m.pull(world.Busybox)
+	dir, before := t.TempDir(), cgroupOptions(t)
+	set := func(options string) {
+		t.Helper()
+		err := unix.Mount("cgroup2", dir, "cgroup2", 0, options)
+		if err == nil {
+			err = unix.Unmount(dir, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, had, _ := strings.Cut(before, ",") // rw, then its own
+	defer set(had)
+	set("nsdelegate,memory_recursiveprot")
+	want := cgroupOptions(t)
+	for _, handler := range []string{"runc", "crun"} {
+		p := m.run(handler, func(config *runtime.PodSandboxConfig) { config.Linux.SecurityContext.Privileged = true })
+		config := sh("mkdir /sys/fs/cgroup/of-a-container && rmdir /sys/fs/cgroup/of-a-container && cat /sys/fs/cgroup/cgroup.controllers")
+		config.Linux = &runtime.LinuxContainerConfig{SecurityContext: &runtime.LinuxContainerSecurityContext{Privileged: true}}
+		p.begin(config).expectEnd(0, "Completed")
+		if got := cgroupOptions(t); got != want || !strings.Contains(got, "nsdelegate") {
+			t.Errorf("options of the machine's cgroups after a privileged container under %s: %q, want %q", handler, got, want)
+		}
 	}
 }
