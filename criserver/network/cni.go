@@ -121,7 +121,7 @@ func (c *cniNetwork) Setup(ctx context.Context, conf cniConfig, p Pod) (r Result
 }
 
 // Teardown runs DEL with the configuration that ADD had. raw may be empty: then the record says, if
-// there is one.
+// there is one. Where ADD has failed, or a plugin is missing, the present configuration is tried too.
 func (c *cniNetwork) Teardown(ctx context.Context, p Pod, raw json.RawMessage) error {
 	a, ok, err := c.recorded(p.ID)
 	if err != nil {
@@ -137,7 +137,16 @@ func (c *cniNetwork) Teardown(ctx context.Context, p Pod, raw json.RawMessage) e
 	if p.NetNS != "" {
 		a.NetNS = p.NetNS
 	}
-	return c.delete(ctx, a)
+	if err = c.delete(ctx, a); err == nil || len(raw) > 0 && !errdefs.IsFailedPrecondition(err) {
+		return err
+	}
+	// What was wrong with the configuration may have been corrected, and another one have come.
+	var found bool
+	if a.Network, found, _ = findConfig(c.confDir); found && c.delete(ctx, a) == nil {
+		c.log.Warn("failed to remove pod by the CNI configuration that it has, the present one has removed it", "pod", p.ID, "file", a.Network.File, "error", err)
+		return nil
+	}
+	return err
 }
 
 // delete runs DEL, without a namespace if that no longer exists, and forgets the attachment.

@@ -76,7 +76,7 @@ func newCNIWorld(t *testing.T) *cniWorld {
 func (w *cniWorld) configure(file, name, extra string) {
 	w.Helper()
 	conf := fmt.Sprintf(`{"cniVersion": "1.1.0", "name": %q, "plugins": [{"type": "tiny", "dir": %q, `+
-		`"capabilities": {"portMappings": true, "dns": true, "bandwidth": true, "cgroupPath": true}%s}]}`, name, w.plugins, extra)
+		`"capabilities": {"portMappings": true, "dns": true, "bandwidth": true, "cgroupPath": true, "io.kubernetes.cri.pod-annotations": true}%s}]}`, name, w.plugins, extra)
 	must(w, os.WriteFile(filepath.Join(w.o.ConfDir, file), []byte(conf), 0o600))
 }
 
@@ -162,6 +162,8 @@ func TestCNI(t *testing.T) {
 			"bandwidth":    map[string]any{"ingressRate": 10e6, "ingressBurst": float64(math.MaxInt32)},
 			"dns":          map[string]any{"servers": []any{"10.0.0.53"}, "searches": []any{"a.example"}},
 			"cgroupPath":   "/pods/p",
+
+			"io.kubernetes.cri.pod-annotations": map[string]any{ingressBandwidth: "10M", "other": "x"},
 		}}
 	if len(calls) != 1 || !reflect.DeepEqual(calls[0], want) {
 		t.Errorf("calls %+v, want %+v", calls, want)
@@ -277,6 +279,58 @@ func TestCNITeardownWithoutNamespace(t *testing.T) {
 	if calls := w.calls(); len(calls) != 0 {
 		t.Errorf("calls %+v, want none", calls)
 	}
+}
+
+// A pod that a wrong configuration has not connected is removed once the configuration is right, and
+// one that was connected by plugins which are gone once there is another network.
+func TestCNITeardownAfterChange(t *testing.T) {
+	w := newCNIWorld(t)
+	n := w.start()
+	bin := w.o.BinDirs[len(w.o.BinDirs)-1]
+	w.configure("10.conflist", "net", `, "fail": ["ADD", "DEL"]`)
+	wrong := w.pod(w.o, nil)
+	if _, err := n.Setup(t.Context(), wrong); err == nil {
+		t.Error("no error of a plugin that fails")
+	}
+	if err := n.Teardown(t.Context(), wrong, Result{}); err == nil {
+		t.Error("no error while the configuration is wrong")
+	}
+	w.configure("10.conflist", "net", "")
+	must(t, n.Teardown(t.Context(), wrong, Result{}))
+
+	must(t, os.Symlink("tiny", filepath.Join(bin, "gone")))
+	w.configure("10.conflist", "net", "")
+	file := filepath.Join(w.o.ConfDir, "10.conflist")
+	must(t, os.WriteFile(file, []byte(strings.Replace(w.read(file), `"type": "tiny"`, `"type": "gone"`, 1)), 0o600))
+	p := w.pod(w.o, nil)
+	r, err := n.Setup(t.Context(), p)
+	must(t, err)
+	must(t, os.Remove(filepath.Join(bin, "gone")))
+	if err := n.Teardown(t.Context(), p, r); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("teardown without a plugin: %v", err)
+	}
+	w.configure("10.conflist", "other", `, "fail": ["DEL"]`)
+	if err := n.Teardown(t.Context(), p, r); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "gone") {
+		t.Errorf("teardown by a network that fails: %v", err)
+	}
+	w.configure("10.conflist", "other", "")
+	must(t, n.Teardown(t.Context(), p, r))
+	if _, err := os.Stat(w.record(p.ID)); !os.IsNotExist(err) {
+		t.Errorf("the pod is on record: %v", err)
+	}
+	must(t, os.RemoveAll(filepath.Join(w.o.CacheDir, "results"))) // of the first network, as its plugins left it
+
+	// What works again is not given up for another network.
+	w.configure("10.conflist", "net", `, "fail": ["DEL"]`)
+	p = w.pod(w.o, nil)
+	r, err = n.Setup(t.Context(), p)
+	must(t, err)
+	w.configure("10.conflist", "other", "")
+	if err := n.Teardown(t.Context(), p, r); err == nil || !strings.Contains(err.Error(), "told to fail DEL") {
+		t.Errorf("teardown of a connected pod whose plugin fails: %v", err)
+	}
+	must(t, n.Teardown(t.Context(), p, Result{}))
+	must(t, os.RemoveAll(filepath.Join(w.o.CacheDir, "results")))
 }
 
 // A pod whose plugins were removed stays until they are back, or a program that does nothing is.

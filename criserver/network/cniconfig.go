@@ -164,6 +164,9 @@ func capabilities(p Pod) (map[string]any, error) {
 	if p.CgroupParent != "" {
 		out["cgroupPath"] = p.CgroupParent
 	}
+	if len(p.Annotations) > 0 {
+		out["io.kubernetes.cri.pod-annotations"] = p.Annotations // as containerd and CRI-O call it
+	}
 	dns := map[string][]string{}
 	for name, values := range map[string][]string{"servers": p.DNS.Servers, "searches": p.DNS.Searches, "options": p.DNS.Options} {
 		if len(values) > 0 {
