@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -103,6 +104,8 @@ func (r Request) pidNamespace(all *index) (string, error) {
 		return "", fmt.Errorf("target %q of the PID namespace is in another sandbox: %w", target, errdefs.ErrInvalidArgument)
 	case mode != runtime.NamespaceMode_CONTAINER:
 		return "", fmt.Errorf("target %q has no PID namespace of its own: %w", target, errdefs.ErrInvalidArgument)
+	case spec.UserNamespace(r.Pod.Config.Value) != nil && strings.HasSuffix(rec.ImagePlatform, "/wasm"):
+		return "", fmt.Errorf("target %q is a guest: its PID namespace is the machine's users', which the pod's cannot enter: %w", target, errdefs.ErrFailedPrecondition)
 	case rec.Phase != state.Running:
 		return "", fmt.Errorf("target %q of the PID namespace does not run: %w", target, errdefs.ErrFailedPrecondition)
 	}

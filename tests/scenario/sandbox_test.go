@@ -381,3 +381,62 @@ func madeByKubelet(t *testing.T, name string) (parent string, made []string) {
 	}
 	return parent, made
 }
+
+// A debugger, as `kubectl debug --target` asks for it, sees the processes of one container and no
+// others, may end it, and ends with it.
+func TestTargetOfADebugger(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	m.pull(world.Guest)
+	if err := os.Chmod(m.Options.Dir, 0o711); err != nil { // as TestUserNamespace does
+		t.Fatal(err)
+	}
+	for _, users := range []*runtime.UserNamespace{nil, ownUsers()} {
+		for _, handler := range everyHandler {
+			t.Run(fmt.Sprint(handler, " ", users != nil), func(t *testing.T) {
+				m := m.in(t)
+				p := m.run(handler, func(config *runtime.PodSandboxConfig) {
+					config.Linux.SecurityContext.NamespaceOptions = &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: users}
+				})
+				target := busy(handler)
+				target.Linux.SecurityContext.NamespaceOptions = &runtime.NamespaceOption{Pid: runtime.NamespaceMode_CONTAINER, UsernsOptions: users}
+				c := p.begin(target)
+				c.says("idle")
+				beside := sh("exec sleep 999")
+				beside.Linux.SecurityContext.NamespaceOptions = target.Linux.SecurityContext.NamespaceOptions
+				p.begin(beside)
+				debug := func(script string) *runtime.ContainerConfig {
+					config := sh(script)
+					config.Linux.SecurityContext.NamespaceOptions = &runtime.NamespaceOption{Pid: runtime.NamespaceMode_TARGET, TargetId: c.id, UsernsOptions: users}
+					return config
+				}
+				debugger := func(script string) *container { return p.begin(debug(script)) }
+				if handler == "wasm" && users != nil { // a guest does not join the namespace of its pod's users
+					if _, err := p.tryCreate(debug("true")); grpcstatus.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "is a guest") {
+						t.Errorf("a debugger of a guest: %v, want FailedPrecondition", err)
+					}
+					return
+				}
+				d := debugger(`echo $$; grep -c . /proc/1/status >/dev/null && echo first; for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline; echo; done`)
+				d.expectEnd(0, "Completed")
+				if got := d.text(); !strings.Contains(got, "first\n") || strings.Contains(got, "sleep 999") || strings.HasPrefix(got, "1\n") {
+					t.Errorf("the debugger sees %q", got)
+				}
+				if handler != "wasm" && !strings.Contains(d.text(), "sleep 1000") {
+					t.Errorf("the debugger does not see its target: %q", d.text())
+				}
+				d = debugger("echo here; sleep 1000")
+				d.says("here")
+				d.stop(0)
+				if status := c.status(); status.GetState() != runtime.ContainerState_CONTAINER_RUNNING {
+					t.Errorf("the target does not outlive its debugger: %v", status)
+				}
+				d = debugger("echo here; sleep 1000")
+				d.says("here")
+				c.stop(0)
+				d.expectEnd(137, "Error")
+				p.remove()
+			})
+		}
+	}
+}
