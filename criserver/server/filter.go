@@ -14,17 +14,12 @@ type filter interface {
 
 // matches says whether a filter takes what has this id and these labels. An id may be a prefix.
 func matches(f filter, id string, labels map[string]string) bool {
-	return strings.HasPrefix(id, f.GetId()) && hasLabels(labels, f.GetLabelSelector())
-}
-
-// hasLabels says whether every wanted label is there with the wanted value.
-func hasLabels(labels, want map[string]string) bool {
-	for k, v := range want {
+	for k, v := range f.GetLabelSelector() {
 		if have, ok := labels[k]; !ok || have != v {
 			return false
 		}
 	}
-	return true
+	return strings.HasPrefix(id, f.GetId())
 }
 
 // items answers a list request: those of the records that are wanted, in the CRI's words. It is

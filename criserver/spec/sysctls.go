@@ -30,21 +30,16 @@ func checkSysctls(config *runtime.PodSandboxConfig) error {
 		if plain := "." + strings.ReplaceAll(name, "/", ".") + "."; strings.Contains(plain, "..") || strings.ContainsAny(plain, " \t\n\x00") || len(plain) > maxName {
 			return invalid(field, "is not the name of a kernel parameter")
 		}
-		switch sysctl.NamespaceOf(name) {
-		case sysctl.IPC:
-			if options.GetIpc() == runtime.NamespaceMode_NODE {
-				return invalid(field, "belongs to the IPC namespace, which is the host's")
-			}
-		case sysctl.Network:
-			if options.GetNetwork() == runtime.NamespaceMode_NODE {
-				return invalid(field, "belongs to the network namespace, which is the host's")
-			}
-		case sysctl.UTS:
-			if options.GetNetwork() == runtime.NamespaceMode_NODE {
-				return invalid(field, "belongs to the UTS namespace, which is the host's")
-			}
-		default:
+		mode := options.GetNetwork() // of the UTS namespace too
+		ns := sysctl.NamespaceOf(name)
+		if ns == sysctl.IPC {
+			mode = options.GetIpc()
+		}
+		switch {
+		case ns == sysctl.None:
 			return invalid(field, "does not belong to a namespace, so it would change the host")
+		case mode == runtime.NamespaceMode_NODE:
+			return invalid(field, "belongs to the %s namespace, which is the host's", ns)
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -55,17 +56,9 @@ type kind struct {
 }
 
 func (o PinOptions) kinds() []kind {
-	var ks []kind
-	if o.Net {
-		ks = append(ks, kind{NetFile, unix.CLONE_NEWNET})
-	}
-	if o.IPC {
-		ks = append(ks, kind{IPCFile, unix.CLONE_NEWIPC})
-	}
-	if o.UTS {
-		ks = append(ks, kind{UTSFile, unix.CLONE_NEWUTS})
-	}
-	return ks
+	own := map[string]bool{NetFile: o.Net, IPCFile: o.IPC, UTSFile: o.UTS}
+	all := []kind{{NetFile, unix.CLONE_NEWNET}, {IPCFile, unix.CLONE_NEWIPC}, {UTSFile, unix.CLONE_NEWUTS}}
+	return slices.DeleteFunc(all, func(k kind) bool { return !own[k.file] })
 }
 
 // PinNamespaces makes new namespaces and pins them at dir/net, dir/ipc and dir/uts, and dir/user.
@@ -90,7 +83,7 @@ func PinNamespaces(dir string, o PinOptions) error {
 	}
 	kinds := o.kinds()
 	for _, k := range kinds {
-		if isPin(filepath.Join(dir, k.file)) {
+		if Pinned(filepath.Join(dir, k.file)) {
 			return fmt.Errorf("pin namespace %q: %w", filepath.Join(dir, k.file), errdefs.ErrAlreadyExists)
 		}
 	}
@@ -177,7 +170,7 @@ func UnpinNamespaces(dir string) error {
 	var errs []error
 	for _, name := range []string{NetFile, IPCFile, UTSFile, UserFile} {
 		path := filepath.Join(dir, name)
-		for isPin(path) {
+		for Pinned(path) {
 			if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 				errs = append(errs, fmt.Errorf("unmount pin %q: %w", path, err))
 				break
@@ -194,9 +187,7 @@ func UnpinNamespaces(dir string) error {
 }
 
 // Pinned reports whether path is a pinned namespace: a file on which the kernel's nsfs is mounted.
-func Pinned(path string) bool { return isPin(path) }
-
-func isPin(path string) bool {
+func Pinned(path string) bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(path, &fs) == nil && int64(fs.Type) == unix.NSFS_MAGIC
 }

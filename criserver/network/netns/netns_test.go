@@ -61,7 +61,7 @@ func inside(t *testing.T, dir string, program ...string) string {
 	t.Helper()
 	args := []string{}
 	for file, flag := range map[string]string{NetFile: "--net=", IPCFile: "--ipc=", UTSFile: "--uts="} {
-		if path := filepath.Join(dir, file); isPin(path) {
+		if path := filepath.Join(dir, file); Pinned(path) {
 			args = append(args, flag+path)
 		}
 	}
@@ -105,7 +105,7 @@ func TestPinNamespaces(t *testing.T) {
 	if err := PinNamespaces(dir, PinOptions{IPC: true}); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("pin again: %v, want AlreadyExists", err)
 	}
-	if !isPin(filepath.Join(dir, IPCFile)) {
+	if !Pinned(filepath.Join(dir, IPCFile)) {
 		t.Error("the refused call took a pin away")
 	}
 }

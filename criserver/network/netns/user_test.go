@@ -43,7 +43,7 @@ func TestPinUserNamespace(t *testing.T) {
 
 func TestUserNamespaceAlone(t *testing.T) {
 	dir := pinned(t, PinOptions{User: users()})
-	if !isPin(filepath.Join(dir, UserFile)) || isPin(filepath.Join(dir, NetFile)) {
+	if !Pinned(filepath.Join(dir, UserFile)) || Pinned(filepath.Join(dir, NetFile)) {
 		t.Error("want a user namespace and no other")
 	}
 	var name string

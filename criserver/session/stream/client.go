@@ -15,16 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session makes an HTTP handler of one that serves the request of a token.
-func (s *Server) session(serve func(w http.ResponseWriter, r *http.Request, request any)) http.HandlerFunc {
+// serveSession makes an HTTP handler of one that serves the request of a token.
+func serveSession[R any](s *Server, serve func(w http.ResponseWriter, r *http.Request, request R)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodPost {
 			w.Header().Set("Allow", "GET, POST")
 			http.Error(w, "only GET and POST", http.StatusMethodNotAllowed)
 			return
 		}
-		request, ok := s.tokens.take(r.PathValue("token"))
-		if !ok {
+		kept, ok := s.tokens.take(r.PathValue("token"))
+		request, fits := kept.(R)
+		if !ok || !fits {
 			http.NotFound(w, r)
 			return
 		}

@@ -22,12 +22,7 @@ type command struct {
 	run   func(ctx context.Context, s session.Streams) (code int32, err error)
 }
 
-func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, request any) {
-	req, ok := request.(*runtime.ExecRequest)
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
+func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, req *runtime.ExecRequest) {
 	c := &command{wants: toOptions(req), run: func(ctx context.Context, streams session.Streams) (int32, error) {
 		return s.o.Sessions.Exec(ctx, req.GetContainerId(), req.GetCmd(), streams)
 	}}
@@ -38,12 +33,7 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request, request any) 
 	remotecommand.ServeExec(w, r, c, "", "", "", nil, &c.wants, idleLimit, creationLimit, remotecommand.SupportedStreamingProtocols)
 }
 
-func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, request any) {
-	req, ok := request.(*runtime.AttachRequest)
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
+func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, req *runtime.AttachRequest) {
 	c := &command{wants: toOptions(req), run: func(ctx context.Context, streams session.Streams) (int32, error) {
 		return 0, s.o.Sessions.Attach(ctx, req.GetContainerId(), streams)
 	}}

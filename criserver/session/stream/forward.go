@@ -29,12 +29,7 @@ const (
 	lastWords = time.Second
 )
 
-func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, request any) {
-	req, ok := request.(*runtime.PortForwardRequest)
-	if !ok {
-		http.NotFound(w, r)
-		return
-	}
+func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, req *runtime.PortForwardRequest) {
 	if wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
 		s.serveTunnel(w, r, req)
 		return

@@ -93,9 +93,9 @@ func Listen(o Options) (*Server, error) {
 		l = tls.NewListener(l, &tls.Config{GetCertificate: s.certificate, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/exec/{token}", s.session(s.serveExec))
-	mux.HandleFunc("/attach/{token}", s.session(s.serveAttach))
-	mux.HandleFunc("/portforward/{token}", s.session(s.servePortForward))
+	mux.HandleFunc("/exec/{token}", serveSession(s, s.serveExec))
+	mux.HandleFunc("/attach/{token}", serveSession(s, s.serveAttach))
+	mux.HandleFunc("/portforward/{token}", serveSession(s, s.servePortForward))
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: headerLimit, ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
 	s.listener = l
 	return s, nil
