@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -99,7 +100,9 @@ func (in *Input) env() ([]string, error) {
 	e := &environment{at: map[string]int{}}
 	if !in.artifact() {
 		e.set(defaultPath)
-		if in.User.Home != "" {
+		if in.User.Home != "" && !slices.ContainsFunc(in.Container.GetMounts(), func(m *runtime.Mount) bool { // the runtime reads that passwd
+			return !in.Guest && strings.HasPrefix("/etc/passwd/", path.Join("/", m.GetContainerPath())+"/")
+		}) {
 			e.set("HOME=" + in.User.Home)
 		}
 	}

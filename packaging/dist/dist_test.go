@@ -89,6 +89,9 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the package's places or dates:\n%s", list)
 	}
 	unit := said(t, "tar", "xOzf", filepath.Join(o.out, "sunaba-0.3.0-rc.1+abc-linux-armv7.tar.gz"), "sunaba-0.3.0-rc.1+abc-linux-armv7/lib/systemd/system/sunaba.service")
+	if !strings.Contains(unit, "\nLimitNOFILE=1048576\n") { // containers have it too, and a higher one slows programs down
+		t.Errorf("limit of open files of the unit:\n%s", unit)
+	}
 	if !strings.Contains(unit, "\nExecStart=/usr/local/bin/sunaba serve\n") {
 		t.Errorf("the archive's unit:\n%s", unit)
 	}

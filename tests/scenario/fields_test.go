@@ -102,3 +102,24 @@ func TestContainerFields(t *testing.T) {
 		t.Errorf("volumes of images are left: %v, %v", entries, err)
 	}
 }
+
+// A user whose passwd is mounted, as for ids that no image knows, has the home that stands there.
+func TestHomeOfMountedPasswd(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	passwd := filepath.Join(t.TempDir(), "passwd")
+	if err := os.WriteFile(passwd, []byte("root:x:0:0::/root:/bin/sh\nalice:x:123456:0::/home/alice:/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, handler := range []string{"runc", "crun"} {
+		config := sh("echo $HOME; exec sleep 1000")
+		config.Linux.SecurityContext.RunAsUser = &runtime.Int64Value{Value: 123456}
+		config.Mounts = []*runtime.Mount{{ContainerPath: "/etc/passwd", HostPath: passwd, Readonly: true}}
+		c := m.run(handler).begin(config)
+		c.says("/home/alice\n")
+		out, err := m.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"/bin/sh", "-c", "echo $HOME"}})
+		if got := string(out.GetStdout()); err != nil || got != "/home/alice\n" {
+			t.Errorf("home of a command under %s: %q, %v", handler, got, err)
+		}
+	}
+}
