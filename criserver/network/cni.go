@@ -245,7 +245,7 @@ func (c *cniNetwork) gc(ctx context.Context, conf cniConfig, keep map[string]boo
 func podIPs(r *types100.Result) []netip.Addr {
 	var out []netip.Addr
 	for _, ip := range r.IPs {
-		if i := ip.Interface; i != nil && (*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Name != podInterface || r.Interfaces[*i].Sandbox == "") {
+		if i := ip.Interface; i != nil && (*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Name != podInterface) {
 			continue
 		}
 		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {

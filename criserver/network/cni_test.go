@@ -186,6 +186,19 @@ func TestCNI(t *testing.T) {
 	w.wantSilence("", "tcp", "10.77.0.2:80")
 }
 
+// A plugin that names the pod's interface and not where it is has its addresses taken too.
+func TestCNIResultWithoutSandbox(t *testing.T) {
+	w := newCNIWorld(t)
+	w.configure("10.conflist", "net", `, "noSandbox": true`)
+	n := w.start()
+	p := w.pod(w.o, nil)
+	r := w.setup(n, p)
+	if want := []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("fd77::5")}; !slices.Equal(r.IPs, want) {
+		t.Errorf("addresses %v, want %v", r.IPs, want)
+	}
+	must(t, n.Teardown(t.Context(), p, r))
+}
+
 func TestCNIFailures(t *testing.T) {
 	w := newCNIWorld(t)
 	w.configure("10.conflist", "net", `, "fail": ["ADD"]`)

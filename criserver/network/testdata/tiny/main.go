@@ -24,6 +24,7 @@ type config struct {
 	Dir           string          `json:"dir"`  // attachments and log
 	Fail          []string        `json:"fail"` // commands that fail, after they did their work
 	NoAddress     bool            `json:"noAddress"`
+	NoSandbox     bool            `json:"noSandbox"` // the pod's interface is told by its name alone
 	RuntimeConfig json.RawMessage `json:"runtimeConfig"`
 	PrevResult    json.RawMessage `json:"prevResult"`
 	Valid         []struct {
@@ -107,9 +108,13 @@ func (c config) add() error {
 	if c.NoAddress {
 		ips = ips[:1]
 	}
+	inside := map[string]any{"name": os.Getenv("CNI_IFNAME")}
+	if !c.NoSandbox {
+		inside["sandbox"] = os.Getenv("CNI_NETNS")
+	}
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"cniVersion": c.CNIVersion,
-		"interfaces": []map[string]any{{"name": c.hostEnd()}, {"name": os.Getenv("CNI_IFNAME"), "sandbox": os.Getenv("CNI_NETNS")}},
+		"interfaces": []map[string]any{{"name": c.hostEnd()}, inside},
 		"ips":        ips,
 	})
 }
