@@ -156,7 +156,7 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 		ID: rec.ID, Bundle: bundle, Terminal: rec.Config.Value.GetTty(),
 		Options: client.RuntimeOptions{BinaryName: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
 	}
-	if ids := spec.UserNamespace(pod.Config.Value); ids != nil { // a program may open its streams anew, which the runtime allows it elsewhere
+	if ids := spec.UserNamespace(pod.Config.Value); ids != nil { // who may open them anew
 		req.Options.IOUID, req.Options.IOGID = ids.UID.HostID+rec.User.UID, ids.GID.HostID+rec.User.GID
 	}
 	req.Rootfs = rec.RootFS

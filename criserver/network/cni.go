@@ -121,7 +121,7 @@ func (c *cniNetwork) Setup(ctx context.Context, conf cniConfig, p Pod) (r Result
 }
 
 // Teardown runs DEL with the configuration that ADD had. raw may be empty: then the record says, if
-// there is one. Where ADD has failed, or a plugin is missing, the present configuration is tried too.
+// there is one. Where ADD failed, or a plugin is missing, the present configuration is tried too.
 func (c *cniNetwork) Teardown(ctx context.Context, p Pod, raw json.RawMessage) error {
 	a, ok, err := c.recorded(p.ID)
 	if err != nil {

@@ -294,8 +294,8 @@ func TestCNITeardownWithoutNamespace(t *testing.T) {
 	}
 }
 
-// A pod that a wrong configuration has not connected is removed once the configuration is right, and
-// one that was connected by plugins which are gone once there is another network.
+// A pod that a wrong configuration has not connected is removed once the configuration is right,
+// and one that was connected by plugins which were removed once there is another network.
 func TestCNITeardownAfterChange(t *testing.T) {
 	w := newCNIWorld(t)
 	n := w.start()

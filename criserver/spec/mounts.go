@@ -80,7 +80,7 @@ func (in containerMounts) system() ([]specs.Mount, error) {
 	}
 	cgroups := specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", access}}
 	if in.Host.CgroupV2 && in.privileged() {
-		// In the host's cgroup namespace, a new mount of version 2 takes the options of the host's away.
+		// In the host's cgroup namespace, a new mount of version 2 takes the host's options away.
 		cgroups.Type, cgroups.Source, cgroups.Options = "bind", "/sys/fs/cgroup", append(cgroups.Options, "rbind", "rprivate")
 	}
 	return []specs.Mount{

@@ -193,8 +193,8 @@ func cgroupOptions(t *testing.T) string {
 	return mounts[0].VFSOptions
 }
 
-// A privileged container sees the machine's cgroups and may change them, and the machine's own mount
-// of them keeps its options, as systemd has set them.
+// A privileged container sees the machine's cgroups and may change them, and the machine's own
+// mount of them keeps its options, as systemd has set them.
 func TestPrivilegedLeavesOptionsOfCgroups(t *testing.T) {
 	needUnified(t)
 	m := start(t)
