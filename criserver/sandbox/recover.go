@@ -165,6 +165,9 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 			m.o.Logger.Warn("orphaned folder removed", "folder", filepath.Join(dir, e.Name()))
 		}
 	}
+	if err := m.records.Settle(); err != nil {
+		m.o.Logger.Error("failed to sync records of sandboxes", "error", err)
+	}
 }
 
 func (m *Manager) removeOrphan(ctx context.Context, dir, id string) error {
