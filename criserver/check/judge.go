@@ -231,10 +231,8 @@ func (j *judge) running(pod state.Sandbox, rec state.Container) {
 
 // hasCgroup says whether a cgroup is there in any hierarchy.
 func (j *judge) hasCgroup(path string) bool {
-	for _, root := range j.o.Cgroups.Roots() {
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.o.Cgroups.Roots(), func(root string) bool {
+		_, err := os.Stat(filepath.Join(root, path))
+		return err == nil
+	})
 }

@@ -23,6 +23,7 @@ package events
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -190,14 +191,8 @@ func (h *Hub) announce(p *pod, id string, kind runtime.ContainerEventType) {
 
 // sorted are the containers that can be seen, oldest first.
 func (p *pod) sorted() []state.Container {
-	var out []state.Container
-	for _, c := range p.containers {
-		if c.Phase != state.Creating {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b state.Container) int { return a.CreatedAt.Compare(b.CreatedAt) })
-	return out
+	all := slices.SortedFunc(maps.Values(p.containers), func(a, b state.Container) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	return slices.DeleteFunc(all, func(c state.Container) bool { return c.Phase == state.Creating })
 }
 
 func (h *Hub) keep(event *runtime.ContainerEventResponse) {

@@ -28,21 +28,16 @@ func (s *Store[R]) begin(id string, e *entry[R], line []byte) error {
 		e.file, e.named, s.free = s.free[n-1], true, s.free[:n-1]
 	}
 	s.mu.Unlock()
-	err := fs.ErrNotExist
-	if e.named {
-		err = s.put(e.file, line, durable.Mode{Append: true})
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		e.named = false
+	if _, err := os.Stat(e.file); err != nil { // none is free, or somebody has deleted it
 		if e.file, err = s.newFile(); err != nil {
 			return err
 		}
-		err = s.put(e.file, line, durable.Mode{Append: true})
+		e.named = false
 		s.mu.Lock()
 		s.changes, s.changed = append(s.changes, change[R]{id: id, sync: s.dir}), s.changed+1
 		s.mu.Unlock()
 	}
-	if err != nil {
+	if err := s.put(e.file, line, durable.Mode{Append: true}); err != nil {
 		return errors.Join(err, s.remove(e.file))
 	}
 	e.size = len(line)
@@ -128,7 +123,7 @@ func (s *Store[R]) Settle() error {
 		s.free, s.fresh = append(s.free, s.fresh...), nil
 		s.mu.Unlock()
 	}
-	s.tell(len(now), func(change[R]) bool { return true })
+	s.tell(now, func(change[R]) bool { return true })
 	return nil
 }
 
@@ -139,17 +134,14 @@ func (s *Store[R]) Tell(of func(*R) bool) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
 	s.mu.RLock()
-	n := len(s.changes)
+	now := s.changes
 	s.mu.RUnlock()
-	s.tell(n, func(c change[R]) bool { return c.rec != nil && of(c.rec) })
+	s.tell(now, func(c change[R]) bool { return c.rec != nil && of(c.rec) })
 }
 
-// tell ends those of the first n changes that wait for no sync any more. The files that they have
+// tell ends those of the first changes that wait for no sync any more. The files that they have
 // emptied are free only now: what a power cut brings back instead of a new record does no harm.
-func (s *Store[R]) tell(n int, over func(change[R]) bool) {
-	s.mu.RLock()
-	now := s.changes[:n]
-	s.mu.RUnlock()
+func (s *Store[R]) tell(now []change[R], over func(change[R]) bool) {
 	var left []change[R]
 	var free []string
 	for _, c := range now {
@@ -165,6 +157,6 @@ func (s *Store[R]) tell(n int, over func(change[R]) bool) {
 		}
 	}
 	s.mu.Lock()
-	s.changes, s.free = append(left, s.changes[n:]...), append(s.free, free...)
+	s.changes, s.free = append(left, s.changes[len(now):]...), append(s.free, free...)
 	s.mu.Unlock()
 }
