@@ -55,12 +55,11 @@ func (s *Store[R]) newFile() (string, error) {
 
 // clear empties the file of a record, or deletes it, and returns the path to be synced for that.
 func (s *Store[R]) clear(e *entry[R]) (string, error) {
-	path, err := s.dir, fs.ErrNotExist
+	path, clear := s.dir, s.remove
 	if e.named && reusable(filepath.Base(e.file)) && s.empties() < maxFree {
-		path, err = e.file, s.empty(e.file)
-	} else {
-		err = s.remove(e.file)
+		path, clear = e.file, s.empty
 	}
+	err := clear(e.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		path, err = s.dir, nil
 	}

@@ -680,7 +680,9 @@ func (p *platter) put(path string, data []byte, m durable.Mode) error {
 	case !named && m.Sync:
 		p.nameless[path] = all
 	case !named:
-		p.nameless[path] = p.nameless[path]
+		if _, known := p.nameless[path]; !known {
+			p.nameless[path] = nil
+		}
 	case m.Sync:
 		p.durable[path] = all
 		delete(p.emptied, path)
