@@ -51,7 +51,7 @@ func TestRecordsThatAreNotAsTheyWere(t *testing.T) {
 	}
 	j := &judge{o: o, records: records}
 	j.files()
-	slices.SortFunc(j.findings, func(a, b Finding) int { return strings.Compare(a.What, b.What) }) // "a record…", "the newest…"
+	slices.SortFunc(j.findings, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
 	if len(j.findings) != 2 {
 		t.Fatalf("findings %+v", j.findings)
 	}

@@ -184,7 +184,7 @@ func TestTheEndIsKeptWithoutADisk(t *testing.T) {
 }
 
 // No removal is answered while a power cut may take it back: also not that of a container which a
-// request before has dropped that removes its pod. With the pod, it waits for the pod's removal alone.
+// request before has dropped that removes its pod. With the pod, it waits for the pod's removal.
 func TestRemovalsAreSettled(t *testing.T) {
 	told := 0
 	logger := slog.New(slog.DiscardHandler)

@@ -73,8 +73,8 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 }
 
 // RemoveAll removes every container of a sandbox in which no request makes one; see
-// sandbox.Manager.Remove. A power cut may take that back until the sandbox's removal is durable: the
-// next server removes containers without a sandbox.
+// sandbox.Manager.Remove. A power cut may take that back, until the sandbox's removal is durable: a
+// start of the server removes containers without a sandbox.
 func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
 	err := each(m.In(sandboxID), func(rec state.Container) error { return m.remove(ctx, rec.ID) })
 	for _, rec := range m.records.Select(func(rec *state.Container) bool { return rec.SandboxID == sandboxID && rec.Phase == state.Creating }) {

@@ -21,8 +21,8 @@ type change[R any] struct {
 	sync string // the path to be synced for it
 }
 
-// begin writes the first line of a record into an empty file, or into a new one.
-func (s *Store[R]) begin(id string, e *entry[R], line []byte) error {
+// writeFirst writes the first line of a record into an empty file, or into a new one.
+func (s *Store[R]) writeFirst(id string, e *entry[R], line []byte) error {
 	s.mu.Lock()
 	if n := len(s.free); n > 0 {
 		e.file, e.named, s.free = s.free[n-1], true, s.free[:n-1]

@@ -797,11 +797,13 @@ func (p *platter) cut() {
 
 // fate is what may be left of a record.
 type fate struct {
-	first, synced, newest int // versions: that of the last Create, and what was synced of it, -1 if none is
-	dropped               bool
-	told                  bool // that it is removed
-	harmless              bool // it may come back all the same; see Tell
-	before                bool // it was removed by a server before, which was killed
+	first    int // the version of the last Create
+	synced   int // the newest version that was synced, -1 if none is
+	newest   int
+	dropped  bool
+	told     bool // that it is removed
+	harmless bool // it may come back all the same; see Tell
+	before   bool // it was removed by a server before, which was killed
 }
 
 // life is a store on a platter, with what it has announced.

@@ -184,7 +184,7 @@ func (s *Store[R]) Create(id string, rec R) error {
 	}
 	line, eerr := encode(id, rec)
 	if err = cmp.Or(err, eerr); err == nil {
-		err = s.begin(id, e, line)
+		err = s.writeFirst(id, e, line)
 	}
 	if err != nil {
 		e.mu.Lock()

@@ -258,8 +258,8 @@ func TestRecordOfANewerRelease(t *testing.T) {
 	})
 }
 
-// A power cut may bring back the record of a container that was removed with its pod, for which there
-// is no sync: the next server removes it again, and does not complain.
+// A power cut may bring back the record of a container that was removed with its pod, for which
+// there is no sync: the next server removes it again, and does not complain.
 func TestRecordOfAContainerWithoutItsPod(t *testing.T) {
 	alone(t, embedded, func(m *machine) {
 		m.before = m.look()

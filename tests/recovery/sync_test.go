@@ -11,9 +11,9 @@ import (
 // there, when its container is made and has ended, and when the pod is removed.
 const recordSyncs = 4
 
-// The life of a pod waits for the disk as seldom as recordSyncs says, and once more if its container
-// is removed before it; never for the roots of its containers. That holds for the first pod too, and
-// for more pods than there are empty files for records.
+// The life of a pod waits for the disk as seldom as recordSyncs says, and once more if its
+// container is removed before it; never for the roots of its containers. That holds for the first
+// pod too, and for more pods than there are empty files for records.
 func TestSyncsOfALife(t *testing.T) {
 	alone(t, embedded, func(m *machine) {
 		m.before = m.look()
