@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -126,11 +127,7 @@ func (a arguments) check() error {
 
 // delete answers as containerd expects: how the container ended, as a DeleteResponse.
 func (a arguments) delete(ctx context.Context, stdout io.Writer) error {
-	dir := a.Bundle
-	if dir == "" {
-		dir = "."
-	}
-	exit, pid, err := bootstrap.Delete(ctx, dir, a.ID)
+	exit, pid, err := bootstrap.Delete(ctx, cmp.Or(a.Bundle, "."), a.ID)
 	if err != nil {
 		return err
 	}

@@ -131,10 +131,18 @@ func (w *wiring) openSandboxes() (err error) {
 		Handlers: w.handlers, Network: w.network, Cgroups: w.cgroups, Host: w.host, Runtime: w.runtimes.Of, Labels: w.selinux,
 		Records: filepath.Join(p.root, "state", "sandboxes"), Files: filepath.Join(p.root, "sandboxes"), State: p.sandboxes(), Shims: p.shims(),
 		Shim: w.shim, WasmCache: p.wasm(), Debug: w.debug, BootID: w.bootID, Logger: w.logger,
-		Follow: func(before, after *state.Sandbox) { w.worked(); w.events.Sandbox(before, after) }, Started: w.metrics.PodStart,
+		Follow: w.follow, Started: w.metrics.PodStart,
 		CPU: cpuTime(w.cgroups),
 	})
 	return err
+}
+
+func (w *wiring) follow(before, after *state.Sandbox) {
+	w.worked()
+	if after == nil {
+		w.containers.Removed(before.ID) // their events come before its own
+	}
+	w.events.Sandbox(before, after)
 }
 
 func (w *wiring) openContainers() (err error) {

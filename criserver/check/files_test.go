@@ -29,8 +29,14 @@ func TestRecordsThatAreNotAsTheyWere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	files := map[string]string{}
 	for id, line := range map[string]string{"older": "{\"version\":1,}\n", "newer": "{\"version\":7}\n"} {
-		f, err := os.OpenFile(filepath.Join(o.containerRecords(), id+".json"), os.O_APPEND|os.O_WRONLY, 0)
+		records, err := readRecords(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[id] = records.containers.Files[id]
+		f, err := os.OpenFile(filepath.Join(o.containerRecords(), files[id]), os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,13 +51,13 @@ func TestRecordsThatAreNotAsTheyWere(t *testing.T) {
 	}
 	j := &judge{o: o, records: records}
 	j.files()
-	slices.SortFunc(j.findings, func(a, b Finding) int { return strings.Compare(a.key(), b.key()) })
+	slices.SortFunc(j.findings, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
 	if len(j.findings) != 2 {
 		t.Fatalf("findings %+v", j.findings)
 	}
 	for i, want := range [][]string{
-		{"newer.json", "format 7", "newer release", "formats up to 1", "start the newer release"},
-		{"older.json", "line 2 of 2 is damaged, line 1 is used", "crictl rm -f older"},
+		{files["newer"], "format 7", "newer release", "formats up to 2", "start the newer release"},
+		{files["older"], "line 2 of 2 is damaged, line 1 is used", "crictl rm -f older"},
 	} {
 		f := j.findings[i]
 		for _, says := range want {

@@ -69,7 +69,7 @@ func lookAt[R any](j *judge, dir string, l state.Listing[R], remove string) {
 			"a record of format %d, which a newer release wrote: no server of this release starts, which reads formats up to %d, and nothing else was checked", format, state.Version)
 	}
 	for id, why := range l.Older {
-		j.add("file "+filepath.Join(dir, id+".json"), "compare what crictl shows of it with what runs, and remove it where that differs ("+remove+" "+id+"); its next change replaces the file", nil,
+		j.add("file "+filepath.Join(dir, l.Files[id]), "compare what crictl shows of it with what runs, and remove it where that differs ("+remove+" "+id+"); its next change replaces the file", nil,
 			"the newest version of a record is damaged: %s", why)
 	}
 	if j.o.Served {
@@ -231,10 +231,8 @@ func (j *judge) running(pod state.Sandbox, rec state.Container) {
 
 // hasCgroup says whether a cgroup is there in any hierarchy.
 func (j *judge) hasCgroup(path string) bool {
-	for _, root := range j.o.Cgroups.Roots() {
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.o.Cgroups.Roots(), func(root string) bool {
+		_, err := os.Stat(filepath.Join(root, path))
+		return err == nil
+	})
 }

@@ -6,6 +6,7 @@
 package compiler
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -94,12 +95,8 @@ func New(o Options) (*Compiler, error) {
 // module needs.
 func (l Limits) resolve(processors int, memory uint64) Limits {
 	const most = 8
-	if l.Parallel == 0 {
-		l.Parallel = min(max(2, processors/2), most)
-	}
-	if l.Memory == 0 {
-		l.Memory = max(memory/4, min(leastMemory, memory/2))
-	}
+	l.Parallel = cmp.Or(l.Parallel, min(max(2, processors/2), most))
+	l.Memory = cmp.Or(l.Memory, max(memory/4, min(leastMemory, memory/2)))
 	return l
 }
 

@@ -184,7 +184,7 @@ func TestTheEndIsKeptWithoutADisk(t *testing.T) {
 }
 
 // No removal is answered while a power cut may take it back: also not that of a container which a
-// request before has dropped that removes its pod.
+// request before has dropped that removes its pod. With the pod, it waits for the pod's removal.
 func TestRemovalsAreSettled(t *testing.T) {
 	told := 0
 	logger := slog.New(slog.DiscardHandler)
@@ -198,7 +198,15 @@ func TestRemovalsAreSettled(t *testing.T) {
 	}
 	m := &Manager{index: newIndex(store), o: Options{Logger: logger}}
 	for name, remove := range map[string]func() error{
-		"of a container": func() error { return m.Remove(t.Context(), "c") }, "of all of a pod": func() error { return m.RemoveAll(t.Context(), "s") },
+		"of a container": func() error { return m.Remove(t.Context(), "c") },
+		"of all of a pod": func() error {
+			err := m.RemoveAll(t.Context(), "s")
+			if m.Removed("another"); told != 0 {
+				t.Error("it is told before the pod's removal is durable")
+			}
+			m.Removed("s")
+			return err
+		},
 	} {
 		m.put(t, "c", state.Created)
 		if err := m.records.Drop("c"); err != nil || told != 0 {

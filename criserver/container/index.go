@@ -2,7 +2,6 @@ package container
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,13 +14,10 @@ import (
 type index struct {
 	records *state.Store[state.Container]
 
-	mu   sync.Mutex
-	live map[string]*Container
+	live sync.Map // *Container, by id
 }
 
-func newIndex(records *state.Store[state.Container]) *index {
-	return &index{records: records, live: map[string]*Container{}}
-}
+func newIndex(records *state.Store[state.Container]) *index { return &index{records: records} }
 
 // Get returns the record of a container, by its id or an unambiguous prefix of it. One that is
 // still being made is not there yet.
@@ -60,7 +56,6 @@ func (x *index) RunningIn(sandboxID string) []string {
 			ids = append(ids, c.ID)
 		}
 	}
-	slices.Sort(ids)
 	return ids
 }
 
@@ -88,19 +83,11 @@ func (x *index) idempotent(id string) (state.Container, *Container, error) {
 
 // alive returns the living side of a container, nil without one.
 func (x *index) alive(id string) *Container {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.live[id]
+	found, _ := x.live.Load(id)
+	c, _ := found.(*Container)
+	return c
 }
 
-func (x *index) add(c *Container) {
-	x.mu.Lock()
-	x.live[c.ID] = c
-	x.mu.Unlock()
-}
+func (x *index) add(c *Container) { x.live.Store(c.ID, c) }
 
-func (x *index) drop(id string) {
-	x.mu.Lock()
-	delete(x.live, id)
-	x.mu.Unlock()
-}
+func (x *index) drop(id string) { x.live.Delete(id) }

@@ -73,7 +73,8 @@ func (m *Manager) StopAll(ctx context.Context, sandboxID string) error {
 }
 
 // RemoveAll removes every container of a sandbox in which no request makes one; see
-// sandbox.Manager.Remove. Their records are removed with one sync.
+// sandbox.Manager.Remove. A power cut may take that back, until the sandbox's removal is durable: a
+// start of the server removes containers without a sandbox.
 func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
 	err := each(m.In(sandboxID), func(rec state.Container) error { return m.remove(ctx, rec.ID) })
 	for _, rec := range m.records.Select(func(rec *state.Container) bool { return rec.SandboxID == sandboxID && rec.Phase == state.Creating }) {
@@ -81,7 +82,12 @@ func (m *Manager) RemoveAll(ctx context.Context, sandboxID string) error {
 			err = errors.Join(err, m.forget(ctx, c, rec))
 		}
 	}
-	return errors.Join(err, m.records.Settle())
+	return err
+}
+
+// Removed is told that the removal of a sandbox is durable: so is that of its containers.
+func (m *Manager) Removed(sandboxID string) {
+	m.records.Tell(func(rec *state.Container) bool { return rec.SandboxID == sandboxID })
 }
 
 // each calls f for containers side by side.

@@ -7,10 +7,11 @@
 //
 // A crash of the server takes back nothing that an event has told: what is not on disk, the next
 // server learns from the shims. What was CREATED or DELETED, and how a container STOPPED, is synced
-// before the event. A power cut ends the pods too, and may take back when a container STARTED, and
-// that a sandbox STOPPED: it shows the one as Exited and the other as NotReady, as a restart of the
-// machine would. A container's end that the disk has refused (full, read-only) stands as long as
-// the server lives; the next one may only know that it has ended, with code 255.
+// before the event; a container DELETED with its pod, by the pod's removal. A power cut ends the
+// pods too, and may take back when a container STARTED, and that a sandbox STOPPED: it shows the
+// one as Exited and the other as NotReady, as a restart of the machine would. A container's end
+// that the disk has refused (full, read-only) stands as long as the server lives; the next one may
+// only know that it has ended, with code 255.
 //
 // A sandbox's own events carry its id as the container id. The last one, DELETED, still has its
 // status: a kubelet ignores an event without one.
@@ -23,6 +24,7 @@ package events
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -190,14 +192,8 @@ func (h *Hub) announce(p *pod, id string, kind runtime.ContainerEventType) {
 
 // sorted are the containers that can be seen, oldest first.
 func (p *pod) sorted() []state.Container {
-	var out []state.Container
-	for _, c := range p.containers {
-		if c.Phase != state.Creating {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b state.Container) int { return a.CreatedAt.Compare(b.CreatedAt) })
-	return out
+	all := slices.SortedFunc(maps.Values(p.containers), func(a, b state.Container) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	return slices.DeleteFunc(all, func(c state.Container) bool { return c.Phase == state.Creating })
 }
 
 func (h *Hub) keep(event *runtime.ContainerEventResponse) {

@@ -16,9 +16,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,9 +75,8 @@ type Manager struct {
 
 	starting atomic.Int64 // sandboxes whose parts are being started
 
-	mu       sync.Mutex
-	boxes    map[string]*Sandbox
-	oomGroup string // memory.oom.group of the last container with a guest, "" = none: a kubelet asks the same for all
+	boxes    sync.Map     // *Sandbox, by id
+	oomGroup atomic.Value // memory.oom.group of the last container with a guest, "" = none: a kubelet asks the same for all
 }
 
 // New loads the records of sandboxes. Nothing is touched before Recover.
@@ -100,9 +97,9 @@ func New(o Options) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{o: o, records: records, names: state.NewNames(), shims: all, turns: make(chan struct{}, recoverAtOnce), boxes: map[string]*Sandbox{}}
+	m := &Manager{o: o, records: records, names: state.NewNames(), shims: all, turns: make(chan struct{}, recoverAtOnce)}
 	for _, rec := range records.List() {
-		m.boxes[rec.ID] = newSandbox(m, rec)
+		m.add(newSandbox(m, rec))
 		o.Labels.Keep(rec.ProcessLabel)
 		if rec.Unfinished() {
 			continue // torn down by Recover
@@ -194,34 +191,21 @@ func (m *Manager) DrawnLeaves(rec state.Sandbox) (map[string]string, error) {
 
 // Sandbox returns the living side of a sandbox. id is a full one.
 func (m *Manager) Sandbox(id string) (*Sandbox, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s, ok := m.boxes[id]
+	s, ok := m.boxes.Load(id)
 	if !ok {
 		return nil, fmt.Errorf("sandbox %q: %w", id, errdefs.ErrNotFound)
 	}
-	return s, nil
+	return s.(*Sandbox), nil
 }
 
-func (m *Manager) add(s *Sandbox) {
-	m.mu.Lock()
-	m.boxes[s.ID] = s
-	m.mu.Unlock()
-}
+func (m *Manager) add(s *Sandbox) { m.boxes.Store(s.ID, s) }
 
-func (m *Manager) drop(id string) {
-	m.mu.Lock()
-	delete(m.boxes, id)
-	m.mu.Unlock()
-}
+func (m *Manager) drop(id string) { m.boxes.Delete(id) }
 
 // Close ends the connections to the shims, which continue.
 func (m *Manager) Close() {
-	m.mu.Lock()
-	boxes := slices.Collect(maps.Values(m.boxes))
-	m.mu.Unlock()
-	for _, s := range boxes {
-		s.shim.detach()
+	for _, s := range m.boxes.Range {
+		s.(*Sandbox).shim.detach()
 	}
 	m.shims.Close()
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -22,22 +22,11 @@ const pauseLimit = 2 * time.Second
 type pause struct {
 	id string // of the sandbox, and of the process for the shim
 
-	mu  sync.Mutex
-	pid int
+	pid atomic.Int64
 }
 
 // PID is the process, 0 without one.
-func (p *pause) PID() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pid
-}
-
-func (p *pause) setPID(pid int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pid = pid
-}
+func (p *pause) PID() int { return int(p.pid.Load()) }
 
 // start starts the process of a bundle.
 func (p *pause) start(ctx context.Context, shim *client.Client, bundle string) error {
@@ -48,7 +37,7 @@ func (p *pause) start(ctx context.Context, shim *client.Client, bundle string) e
 	if err != nil {
 		return err
 	}
-	p.setPID(pid)
+	p.pid.Store(int64(pid))
 	return nil
 }
 
@@ -58,7 +47,7 @@ func (p *pause) find(ctx context.Context, shim *client.Client) (running bool) {
 	if err != nil || st.Status != client.StatusRunning {
 		return false
 	}
-	p.setPID(st.PID)
+	p.pid.Store(int64(st.PID))
 	return true
 }
 

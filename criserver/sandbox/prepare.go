@@ -27,9 +27,7 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 	}
 	ns := s.Namespaces(rec.Config.Value)
 	req := client.PrepareRequest{Net: ns.Net, IPC: ns.IPC, UTS: ns.UTS, Pod: s.ID, Cgroup: s.manager.Leaf(rec, s.next.draw(s.ID))}
-	s.manager.mu.Lock()
-	req.OOMGroup = s.manager.oomGroup
-	s.manager.mu.Unlock()
+	req.OOMGroup, _ = s.manager.oomGroup.Load().(string)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), prepareLimit)
 	go func() {
 		defer cancel()
@@ -42,9 +40,7 @@ func (s *Sandbox) Prepare(ctx context.Context) {
 // TakeID returns the id of a new container with a guest: the one that was drawn ahead of it, if
 // there is one.
 func (s *Sandbox) TakeID(config *runtime.ContainerConfig) string {
-	s.manager.mu.Lock()
-	s.manager.oomGroup = config.GetLinux().GetResources().GetUnified()["memory.oom.group"]
-	s.manager.mu.Unlock()
+	s.manager.oomGroup.Store(config.GetLinux().GetResources().GetUnified()["memory.oom.group"])
 	return s.next.take()
 }
 

@@ -144,10 +144,7 @@ func (s *Sandbox) find(ctx context.Context, rec state.Sandbox) Found {
 // removeOrphans removes folders of sandboxes that nobody knows: their record was damaged or never
 // written.
 func (m *Manager) removeOrphans(ctx context.Context) {
-	known := map[string]bool{}
-	for _, id := range m.records.IDs() {
-		known[id] = true
-	}
+	known := m.records.IDs()
 	for _, dir := range []string{m.o.State, m.o.Files} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -155,7 +152,7 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 			continue
 		}
 		for _, e := range entries {
-			if known[e.Name()] || !e.IsDir() {
+			if slices.Contains(known, e.Name()) || !e.IsDir() {
 				continue
 			}
 			if err := m.removeOrphan(ctx, dir, e.Name()); err != nil {
@@ -164,6 +161,9 @@ func (m *Manager) removeOrphans(ctx context.Context) {
 			}
 			m.o.Logger.Warn("orphaned folder removed", "folder", filepath.Join(dir, e.Name()))
 		}
+	}
+	if err := m.records.Settle(); err != nil {
+		m.o.Logger.Error("failed to sync records of sandboxes", "error", err)
 	}
 }
 

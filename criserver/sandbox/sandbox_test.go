@@ -588,7 +588,11 @@ func TestDamagedRecord(t *testing.T) {
 	w := newWorld(t)
 	m := w.manager()
 	bad, good := w.run(m, pod("bad", 0)), w.run(m, pod("good", 0))
-	if err := os.WriteFile(filepath.Join(w.o.Records, bad+".json"), []byte("}"), 0o600); err != nil {
+	l, err := state.Read(w.o.Records, state.CheckSandbox)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.o.Records, l.Files[bad]), []byte("}"), 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	next := w.restart(m)

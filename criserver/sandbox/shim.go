@@ -128,7 +128,7 @@ func (s *Sandbox) watch() {
 			return // told to stop watching, or the shim has exited, which is noticed elsewhere
 		}
 		s.log.Warn("pause process died")
-		s.pause.setPID(0)
+		s.pause.pid.Store(0)
 		s.becomeNotReady()
 	}()
 }

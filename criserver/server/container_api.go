@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -170,9 +171,7 @@ func mounts(rec state.Container) []*runtime.Mount {
 			continue // a damaged record
 		}
 		m := proto.Clone(all[v.Mount]).(*runtime.Mount)
-		if m.Image == nil {
-			m.Image = &runtime.ImageSpec{}
-		}
+		m.Image = cmp.Or(m.Image, &runtime.ImageSpec{})
 		m.Image.Image, m.Image.ImageRef = v.ImageID, v.ImageRef
 		all[v.Mount] = m
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -66,13 +67,7 @@ func (s *session) names(prefix string) (stdin, stdout, stderr string) {
 }
 
 func (s *session) outlets() []*outlet {
-	var out []*outlet
-	for _, o := range []*outlet{s.stdout, s.stderr} {
-		if o != nil {
-			out = append(out, o)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]*outlet{s.stdout, s.stderr}, func(o *outlet) bool { return o == nil })
 }
 
 // taken is called when the shim has opened what it wants of the FIFOs.

@@ -197,8 +197,6 @@ func appendListen(list []annotation.Listener, l annotation.Listener) []annotatio
 	if slices.ContainsFunc(list, func(have annotation.Listener) bool { return have.Port == l.Port }) {
 		return list
 	}
-	if l.Name == "" {
-		l.Name = strconv.Itoa(int(l.Port))
-	}
+	l.Name = cmp.Or(l.Name, strconv.Itoa(int(l.Port)))
 	return append(list, l)
 }

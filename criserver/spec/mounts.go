@@ -50,12 +50,8 @@ func (in *Input) mounts(s *specs.Spec) error {
 	list := slices.DeleteFunc(system, func(m specs.Mount) bool { // what the container's own cover
 		return slices.ContainsFunc(own, func(o specs.Mount) bool { return strings.HasPrefix(m.Destination+"/", o.Destination+"/") })
 	})
-	for _, m := range append(all.sandbox(), all.volumes()...) {
-		if !taken[m.Destination] {
-			list = append(list, m)
-		}
-	}
-	s.Mounts = append(list, own...)
+	rest := slices.DeleteFunc(append(all.sandbox(), all.volumes()...), func(m specs.Mount) bool { return taken[m.Destination] })
+	s.Mounts = slices.Concat(list, rest, own)
 	sortMounts(s.Mounts)
 	return nil
 }

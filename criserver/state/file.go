@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -18,6 +19,7 @@ import (
 )
 
 const (
+	recordPrefix  = "record-" // and a number, not the id
 	recordSuffix  = ".json"
 	damagedSuffix = ".damaged"
 	// maxFile is how large a file grows before it is replaced, if its newest line is short: else to
@@ -26,8 +28,9 @@ const (
 	maxLines = 8 << 20
 )
 
-// Version is the version of the record layout that this build writes.
-const Version = 1
+// Version is the version of the record layout that this build writes. A file of format 1 is named
+// after the id of its record.
+const Version = 2
 
 // GoBack is what to do about a record of a newer format.
 const GoBack = "start the newer release, and remove the pods with it before you go back to this one"
@@ -48,10 +51,9 @@ func (newerFormat) Unwrap() error { return errdefs.ErrFailedPrecondition }
 // envelope is a line of a file.
 type envelope struct {
 	Version int             `json:"version"`
+	ID      string          `json:"id"`
 	Record  json.RawMessage `json:"record"`
 }
-
-func (s *Store[R]) path(id string) string { return filepath.Join(s.dir, id+recordSuffix) }
 
 // maxRecord bounds a record's file, in bytes: a request has 16 MiB at most, and JSON writes a byte
 // of it in up to six.
@@ -60,8 +62,12 @@ const maxRecord = 256 << 20
 // errUnfinished says that a file has a part of its first line, or nothing: nobody was told of it.
 var errUnfinished = errors.New("its first write was cut short")
 
+// errFree says that a file is empty, and waits for a record.
+var errFree = errors.New("it is empty")
+
 // version is the newest version of a record that can be read.
 type version[R any] struct {
+	file string // its name
 	id   string
 	rec  R
 	size int   // of the file; 0 if nothing may be added to it
@@ -69,19 +75,23 @@ type version[R any] struct {
 	err  error // why no version can be read
 }
 
-// load reads a record.
-func (s *Store[R]) load(id string) version[R] {
-	v := version[R]{id: id}
-	data, err := regular.Read(s.path(id), maxRecord)
+// load reads the record in a file.
+func (s *Store[R]) load(file string) version[R] {
+	v := version[R]{file: file}
+	data, err := regular.Read(filepath.Join(s.dir, file), maxRecord)
 	if err != nil {
-		v.err = fmt.Errorf("read record %q: %w", id, err)
+		v.err = fmt.Errorf("read record %q: %w", file, err)
+		return v
+	}
+	if len(data) == 0 && reusable(file) {
+		v.err = errFree
 		return v
 	}
 	lines := bytes.Count(data, []byte("\n"))
 	n, damaged := lines, 0
 	var lost error
 	for line := range durable.NewestFirst(data) {
-		rec, err := s.decode(id, line)
+		id, rec, err := s.decode(file, line)
 		if errdefs.IsFailedPrecondition(err) {
 			v.err = err
 			return v
@@ -96,7 +106,7 @@ func (s *Store[R]) load(id string) version[R] {
 		if u, ok := any(rec).(interface{ Unfinished() bool }); ok && lost != nil && u.Unfinished() {
 			break // it was finished, perhaps, and is not to be undone without a trace
 		}
-		v.rec = rec
+		v.id, v.rec = id, rec
 		if lost != nil {
 			v.lost = fmt.Errorf("line %d of %d is damaged, line %d is used: %w", damaged, lines, n, lost)
 		} else if data[len(data)-1] == '\n' {
@@ -104,7 +114,7 @@ func (s *Store[R]) load(id string) version[R] {
 		}
 		return v
 	}
-	v.rec, v.err = s.decode(id, data) // an earlier release wrote no newline
+	v.id, v.rec, v.err = s.decode(file, data) // an earlier release wrote no newline
 	if v.err != nil && lost == nil && cutShort(data) {
 		v.err = errUnfinished
 	} else if v.err != nil {
@@ -113,28 +123,35 @@ func (s *Store[R]) load(id string) version[R] {
 	return v
 }
 
-// decode reads a line.
+// decode reads a line of a file.
 //
 // # Errors
 //
 // ErrFailedPrecondition if it is of a newer format.
-func (s *Store[R]) decode(id string, line []byte) (R, error) {
-	var rec R
+func (s *Store[R]) decode(file string, line []byte) (id string, rec R, err error) {
 	var env envelope
 	if err := json.Unmarshal(line, &env); err != nil {
-		return rec, fmt.Errorf("parse record %q: %w", id, err)
+		return "", rec, fmt.Errorf("parse record %q: %w", file, err)
 	}
 	switch {
 	case env.Version > Version:
-		return rec, newerFormat{s.path(id), env.Version}
+		return "", rec, newerFormat{filepath.Join(s.dir, file), env.Version}
 	case env.Version < 1:
-		return rec, fmt.Errorf("parse record %q: no format is numbered %d", id, env.Version)
+		return "", rec, fmt.Errorf("parse record %q: no format is numbered %d", file, env.Version)
 	}
 	if err := json.Unmarshal(env.Record, &rec); err != nil {
-		return rec, fmt.Errorf("parse record %q: %w", id, err)
+		return "", rec, fmt.Errorf("parse record %q: %w", file, err)
 	}
-	return rec, s.check(id, rec)
+	id = env.ID
+	if !reusable(file) {
+		id = strings.TrimSuffix(file, recordSuffix)
+	}
+	return id, rec, s.check(id, rec)
 }
+
+// reusable says whether a file is not named after a record: once that is removed, another may be
+// written into it.
+func reusable(file string) bool { return strings.HasPrefix(file, recordPrefix) }
 
 // cutShort says whether data is the first part of a line, with what a power cut may leave after it.
 func cutShort(data []byte) bool {
@@ -156,15 +173,15 @@ func (s *Store[R]) putAside(name string, cause error) {
 // add writes the next version of a record. After an error the file has the one before, as far as
 // the disk allows, and the next write replaces it.
 func (s *Store[R]) add(id string, e *entry[R], rec R, sync bool) error {
-	err := s.write(e, s.path(id), rec, sync)
+	err := s.write(id, e, rec, sync)
 	if err == nil {
 		s.wrote(id, e)
 	}
 	return err
 }
 
-func (s *Store[R]) write(e *entry[R], path string, rec R, sync bool) error {
-	line, err := encode(rec)
+func (s *Store[R]) write(id string, e *entry[R], rec R, sync bool) error {
+	line, err := encode(id, rec)
 	if err != nil {
 		return err
 	}
@@ -175,12 +192,12 @@ func (s *Store[R]) write(e *entry[R], path string, rec R, sync bool) error {
 	e.size = 0 // until all is known to be there
 	if size > 0 && size+len(line) <= max(maxFile, min(4*len(line), maxLines)) {
 		if sync && !e.named {
-			if err := s.flush(s.dir); err != nil {
+			if err := s.Settle(); err != nil {
 				return err
 			}
 			e.named = true
 		}
-		err = s.put(path, line, durable.Mode{Append: true, Sync: sync})
+		err = s.put(e.file, line, durable.Mode{Append: true, Sync: sync})
 		if err == nil {
 			e.size = size + len(line)
 		}
@@ -190,7 +207,7 @@ func (s *Store[R]) write(e *entry[R], path string, rec R, sync bool) error {
 	}
 	// Also what is only noted is synced now: in the file is what may not be lost.
 	line = fill(line, 0)
-	if err := s.put(path, line, durable.Mode{Sync: true}); err != nil {
+	if err := s.put(e.file, line, durable.Mode{Sync: true}); err != nil {
 		return err
 	}
 	e.size, e.named = len(line), true
@@ -210,10 +227,11 @@ func fill(line []byte, offset int) []byte {
 	return append(line, '\n')
 }
 
-func encode[R any](rec R) ([]byte, error) {
+func encode[R any](id string, rec R) ([]byte, error) {
 	data, err := json.Marshal(struct {
-		Version int `json:"version"`
-		Record  R   `json:"record"`
-	}{Version, rec})
+		Version int    `json:"version"`
+		ID      string `json:"id"`
+		Record  R      `json:"record"`
+	}{Version, id, rec})
 	return append(data, '\n'), err
 }

@@ -13,6 +13,8 @@ import (
 // Listing is what a folder of records holds, as Read finds it.
 type Listing[R any] struct {
 	Records map[string]R
+	// Files are the names of their files, by the ids of the records.
+	Files map[string]string
 	// Damaged are files that are no records, by their names, each with what is wrong with it;
 	// Unfinished are the remains of writes that were cut short.
 	Damaged    map[string]string
@@ -27,7 +29,7 @@ type Listing[R any] struct {
 // Read reads all records in dir without opening it as a store: it changes nothing, so a server may
 // have it open. A folder that is not there holds nothing.
 func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], error) {
-	l := Listing[R]{Records: map[string]R{}, Damaged: map[string]string{}, Newer: map[string]int{}, Older: map[string]string{}}
+	l := Listing[R]{Records: map[string]R{}, Files: map[string]string{}, Damaged: map[string]string{}, Newer: map[string]int{}, Older: map[string]string{}}
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -37,14 +39,13 @@ func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], er
 	}
 	s := &Store[R]{dir: dir, check: check}
 	for _, n := range names {
-		id, isRecord := strings.CutSuffix(n.Name(), recordSuffix)
 		switch {
 		case durable.Unfinished(n.Name()):
 			l.Unfinished = append(l.Unfinished, n.Name())
-		case !isRecord:
+		case !strings.HasSuffix(n.Name(), recordSuffix):
 			l.Damaged[n.Name()] = "it is no record"
 		default:
-			l.add(n.Name(), s.load(id))
+			l.add(n.Name(), s.load(n.Name()))
 		}
 	}
 	return l, nil
@@ -53,15 +54,17 @@ func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], er
 func (l *Listing[R]) add(name string, v version[R]) {
 	var newer newerFormat
 	switch {
-	case errors.Is(v.err, fs.ErrNotExist): // removed meanwhile
+	case errors.Is(v.err, fs.ErrNotExist), errors.Is(v.err, errFree): // removed meanwhile
 	case errors.Is(v.err, errUnfinished):
 		l.Unfinished = append(l.Unfinished, name)
 	case errors.As(v.err, &newer):
 		l.Newer[name] = newer.format
 	case v.err != nil:
 		l.Damaged[name] = v.err.Error()
+	case l.Files[v.id] != "":
+		l.Damaged[name] = fmt.Sprintf("record %q is in %q too", v.id, l.Files[v.id])
 	default:
-		l.Records[v.id] = v.rec
+		l.Records[v.id], l.Files[v.id] = v.rec, name
 		if v.lost != nil {
 			l.Older[v.id] = v.lost.Error()
 		}

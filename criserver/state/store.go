@@ -8,6 +8,11 @@
 // A file has a version in each line, as JSON: the newest whole line that can be read counts. So a
 // change is one synced write. A file that has grown, or whose end is not known, is replaced.
 //
+// A file's name is a number, not the id of its record, which each line has. Empty files are made
+// together, by one sync of the folder, and a removal empties the file: so the first version of a
+// record is one synced write, and its removal another. A file gets its next record once the removal
+// of the one before is durable, or need not be (Tell).
+//
 // All outlives the server at once. A power cut, which ends all pods, may take back what is noted,
 // until the record's next Update. It may take back what Open finds too, until Sync: the server
 // before may have been killed between a write and its sync.
@@ -22,7 +27,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -44,24 +48,27 @@ type Store[R any] struct {
 	logger *slog.Logger
 	check  func(id string, rec R) error
 	follow Follower[R]
-	// put, remove and flush (of a folder) are those of the disk.
-	put           func(path string, data []byte, m durable.Mode) error
-	remove, flush func(path string) error
+	// put, empty, remove and flush (of a file or folder) are those of the disk.
+	put                  func(path string, data []byte, m durable.Mode) error
+	empty, remove, flush func(path string) error
 
 	mu      sync.RWMutex
 	entries map[string]*entry[R]
-	dropped []dropped[R] // not settled yet, or not told
-	drops   int          // since Open
+	changes []change[R] // not settled yet, or not told
+	changed int         // how often, since Open
+	free    []string    // empty files, whose names are durable
 
 	unwritten map[string]*entry[R] // that the disk has refused
 	retrying  bool                 // a timer has them written
 
 	settling sync.Mutex
-	settled  int // how many of the drops are durable; below 0 if those before Open may not be
+	settled  int      // how many of the changes are durable
+	fresh    []string // empty files, whose names are not durable
 }
 
 type entry[R any] struct {
-	write     sync.Mutex    // held over a whole Update, Delete; guards the three below
+	write     sync.Mutex    // held over a whole Update, Delete; guards the four below
+	file      string        // its path
 	size      int           // of the file; 0 has the next write replace it
 	named     bool          // its name is durable
 	unwritten chan struct{} // closed once the disk has what it refused; nil = it has all
@@ -71,11 +78,6 @@ type entry[R any] struct {
 	deleted bool
 }
 
-type dropped[R any] struct {
-	id  string
-	rec R
-}
-
 // Follower is told of every record: of those that Open finds (before is nil), and of every change
 // once it stands, so that it learns of the changes of one record in their order. after is nil for
 // one that is deleted, once that is durable. It keeps nothing of what it is given from being used
@@ -83,8 +85,8 @@ type dropped[R any] struct {
 type Follower[R any] func(before, after *R)
 
 // Open reads all records in dir, which it creates if it is missing. Files that are damaged are
-// moved aside and logged. The id of a record is its file's name; check, if not nil, may refuse a
-// record (a damaged one again). follow may be nil.
+// moved aside and logged. check, if not nil, may refuse a record (a damaged one again). follow may
+// be nil.
 //
 // # Errors
 //
@@ -107,15 +109,16 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 	if err != nil {
 		return nil, fmt.Errorf("read state folder %q: %w", dir, err)
 	}
-	s := &Store[R]{dir: dir, logger: logger, check: check, follow: follow, entries: map[string]*entry[R]{}, unwritten: map[string]*entry[R]{}, settled: -1}
+	s := &Store[R]{dir: dir, logger: logger, check: check, follow: follow, entries: map[string]*entry[R]{}, unwritten: map[string]*entry[R]{}}
+	s.changes, s.changed = []change[R]{{sync: dir}}, 1 // those of a server before
 	s.put, s.remove, s.flush = durable.Put, os.Remove, durable.Sync
+	s.empty = func(path string) error { return os.Truncate(path, 0) }
 	var found []version[R]
 	for _, n := range names {
-		id, isRecord := strings.CutSuffix(n.Name(), recordSuffix)
-		if !isRecord {
+		if !strings.HasSuffix(n.Name(), recordSuffix) {
 			continue
 		}
-		v := s.load(id)
+		v := s.load(n.Name())
 		if errdefs.IsFailedPrecondition(v.err) {
 			return nil, v.err
 		}
@@ -132,21 +135,26 @@ func Open[R any](dir string, logger *slog.Logger, check func(id string, rec R) e
 
 // take keeps what was read of a record.
 func (s *Store[R]) take(v version[R]) {
-	file := s.path(v.id)
+	file := filepath.Join(s.dir, v.file)
+	if other := s.entries[v.id]; v.err == nil && other != nil {
+		v.err = fmt.Errorf("record %q is in %q too", v.id, other.file)
+	}
 	switch {
-	case errors.Is(v.err, errUnfinished):
-		s.logger.Warn("record is removed: there is no whole version in it", "file", file)
+	case errors.Is(v.err, errFree), errors.Is(v.err, errUnfinished):
+		if errors.Is(v.err, errUnfinished) {
+			s.logger.Warn("record is removed: there is no whole version in it", "file", file)
+		} // else what was in it may not be removed for good before it is deleted
 		if err := os.Remove(file); err != nil {
 			s.logger.Warn("failed to remove unfinished record", "file", file, "error", err)
 		}
 		return
 	case v.err != nil:
-		s.putAside(v.id+recordSuffix, v.err)
+		s.putAside(v.file, v.err)
 		return
 	case v.lost != nil:
 		s.logger.Warn("the newest version of a record is damaged, the one before it is used", "file", file, "cause", v.lost)
 	}
-	s.entries[v.id] = &entry[R]{rec: v.rec, size: v.size}
+	s.entries[v.id] = &entry[R]{rec: v.rec, file: file, size: v.size}
 	s.follow(nil, &v.rec)
 }
 
@@ -162,7 +170,7 @@ func (s *Store[R]) Create(id string, rec R) error {
 	defer e.write.Unlock()
 	s.mu.Lock()
 	_, taken := s.entries[id]
-	again := slices.ContainsFunc(s.dropped, func(d dropped[R]) bool { return d.id == id })
+	again := slices.ContainsFunc(s.changes, func(c change[R]) bool { return c.rec != nil && c.id == id })
 	if !taken {
 		s.entries[id] = e
 	}
@@ -174,18 +182,16 @@ func (s *Store[R]) Create(id string, rec R) error {
 	if again { // the follower learns of the end first
 		err = s.Settle()
 	}
-	line, eerr := encode(rec)
+	line, eerr := encode(id, rec)
 	if err = cmp.Or(err, eerr); err == nil {
-		err = s.put(s.path(id), line, durable.Mode{})
+		err = s.writeFirst(id, e, line)
 	}
-	e.size = len(line)
 	if err != nil {
-		err = fmt.Errorf("write record %q: %w", id, err)
 		e.mu.Lock()
 		e.deleted = true
 		e.mu.Unlock()
 		s.forget(id)
-		return err
+		return fmt.Errorf("write record %q: %w", id, err)
 	}
 	s.follow(nil, &rec)
 	return nil
@@ -254,7 +260,7 @@ func (s *Store[R]) Sync(id string) error {
 	if err := s.Settle(); err != nil { // the first one after Open syncs all names
 		return err
 	}
-	if err := s.flush(s.path(id)); err != nil {
+	if err := s.flush(e.file); err != nil {
 		return fmt.Errorf("sync record %q: %w", id, err)
 	}
 	return nil
@@ -290,7 +296,8 @@ func (s *Store[R]) Drop(id string) error {
 	if e.deleted { // nobody else sets it while write is held
 		return nil
 	}
-	if err := s.remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	changed, err := s.clear(e)
+	if err != nil {
 		return fmt.Errorf("remove record %q: %w", id, err)
 	}
 	s.wrote(id, e)
@@ -299,35 +306,8 @@ func (s *Store[R]) Drop(id string) error {
 	e.mu.Lock()
 	e.deleted = true
 	e.mu.Unlock()
-	s.dropped, s.drops = append(s.dropped, dropped[R]{id, e.rec}), s.drops+1
+	s.changes, s.changed = append(s.changes, change[R]{id, &e.rec, changed}), s.changed+1
 	delete(s.entries, id)
-	return nil
-}
-
-// Settle makes durable what was dropped until now, also by a server before this one; only then the
-// follower is told of it. Callers side by side share a sync.
-func (s *Store[R]) Settle() error {
-	s.mu.RLock()
-	want := s.drops
-	s.mu.RUnlock()
-	s.settling.Lock()
-	defer s.settling.Unlock()
-	if s.settled >= want {
-		return nil
-	}
-	s.mu.RLock()
-	now, drops := s.dropped, s.drops
-	s.mu.RUnlock()
-	if err := s.flush(s.dir); err != nil {
-		return fmt.Errorf("remove records: %w", err)
-	}
-	s.settled = drops
-	for i := range now {
-		s.follow(&now[i].rec, nil)
-	}
-	s.mu.Lock()
-	s.dropped = slices.Clone(s.dropped[len(now):])
-	s.mu.Unlock()
 	return nil
 }
 

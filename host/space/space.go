@@ -32,20 +32,20 @@ func Explain(dir string, err error) error {
 
 // Size returns how many bytes the file system of dir has in all.
 func Size(dir string) (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("ask the filesystem of %q for its size: %w", dir, err)
-	}
-	return int64(st.Blocks) * int64(st.Bsize), nil
+	return ask(dir, "size", func(st unix.Statfs_t) uint64 { return st.Blocks })
 }
 
 // Free returns how many bytes the file system of dir has for users that are not root.
 func Free(dir string) (int64, error) {
+	return ask(dir, "room", func(st unix.Statfs_t) uint64 { return st.Bavail })
+}
+
+func ask(dir, what string, blocks func(unix.Statfs_t) uint64) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("ask the filesystem of %q for its room: %w", dir, err)
+		return 0, fmt.Errorf("ask the filesystem of %q for its %s: %w", dir, what, err)
 	}
-	return int64(st.Bavail) * int64(st.Bsize), nil
+	return int64(blocks(st)) * int64(st.Bsize), nil
 }
 
 // Empty removes what is in a directory. The directory itself stays: on a full disk it cannot be

@@ -54,13 +54,7 @@ func (p *Pins) Has(tags, digests []string) bool {
 	p.mu.Lock()
 	preloaded := slices.ContainsFunc(digests, func(n string) bool { return p.preloaded[n] })
 	p.mu.Unlock()
-	if preloaded {
-		return true
-	}
-	for _, name := range slices.Concat(tags, digests) {
-		if slices.ContainsFunc(p.patterns, func(pattern string) bool { return matchName(pattern, name) }) {
-			return true
-		}
-	}
-	return false
+	return preloaded || slices.ContainsFunc(slices.Concat(tags, digests), func(name string) bool {
+		return slices.ContainsFunc(p.patterns, func(pattern string) bool { return matchName(pattern, name) })
+	})
 }

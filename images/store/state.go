@@ -286,12 +286,5 @@ func (s *State) Check() []string {
 }
 
 func (t Target) imageIDs() []string {
-	var ids []string
-	for _, id := range t.Images {
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+	return slices.Compact(slices.Sorted(maps.Values(t.Images)))
 }

@@ -156,12 +156,7 @@ func (s *Store) Commit(ctx context.Context, layers []Layer, drop func()) (err er
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	drop()
-	var todo []Layer
-	for _, l := range layers {
-		if !s.Has(l.Chain) {
-			todo = append(todo, l)
-		}
-	}
+	todo := slices.DeleteFunc(slices.Clone(layers), func(l Layer) bool { return s.Has(l.Chain) })
 	if len(todo) == 0 {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,12 +97,7 @@ func endProcesses(ctx context.Context, dir string, record bundle.Task) error {
 	}
 	if record.Engine == shim.PauseName {
 		init := bundle.ReadPid(dir)
-		var others []int
-		for _, pid := range pids {
-			if pid != init {
-				others = append(others, pid)
-			}
-		}
+		others := slices.DeleteFunc(pids, func(pid int) bool { return pid == init })
 		if err := group.Kill(ctx, others...); err != nil || len(others) > 0 {
 			return err
 		}

@@ -43,9 +43,7 @@ func Cleanup(ctx context.Context, binary, namespace, dir, id string) error {
 		if _, err := os.Stat(filepath.Join(path, bundle.ConfigName)); !e.IsDir() || err != nil {
 			continue
 		}
-		if err := deleteBundle(ctx, binary, namespace, e.Name(), path); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, deleteBundle(ctx, binary, namespace, e.Name(), path))
 	}
 	return errors.Join(append(errs, durable.Remove(dir, SocketName, PidName))...)
 }

@@ -98,14 +98,7 @@ func (t *tap) Write(p []byte) (int, error) {
 	t.room()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	staying := t.listeners[:0]
-	for _, l := range t.listeners {
-		if l.offer(p) {
-			staying = append(staying, l)
-		}
-	}
-	clear(t.listeners[len(staying):])
-	t.listeners = staying
+	t.listeners = slices.DeleteFunc(t.listeners, func(l *listener) bool { return !l.offer(p) })
 	return n, err
 }
 

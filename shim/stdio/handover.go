@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -194,11 +195,5 @@ func openLines(records []byte) []string {
 			last[string(fields[1])] = fields[2][0]
 		}
 	}
-	var streams []string
-	for _, stream := range []string{"stdout", "stderr"} {
-		if last[stream] == tagPartial {
-			streams = append(streams, stream)
-		}
-	}
-	return streams
+	return slices.DeleteFunc([]string{"stdout", "stderr"}, func(stream string) bool { return last[stream] != tagPartial })
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,9 +113,7 @@ func (p *process) describe(d *shim.Details) {
 		exit := p.exit
 		d.Exit = &exit
 	}
-	if d.PID == 0 {
-		d.PID = p.engine.Pid()
-	}
+	d.PID = cmp.Or(d.PID, p.engine.Pid())
 	d.StartedAt, d.Told = p.startedAt, slices.Clone(p.told)
 }
 

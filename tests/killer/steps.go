@@ -42,6 +42,7 @@ var calls = map[uint64]call{
 	unix.SYS_FSYNC:             {"fsync", file, 0},
 	unix.SYS_FDATASYNC:         {"fdatasync", file, 0},
 	unix.SYS_SYNCFS:            {"syncfs", file, 0},
+	unix.SYS_TRUNCATE:          {"truncate", path, 0},
 	unix.SYS_FTRUNCATE:         {"ftruncate", file, 0},
 	unix.SYS_MOUNT:             {"mount", path, 1},
 	unix.SYS_UMOUNT2:           {"umount2", path, 0},

@@ -72,7 +72,7 @@ func (w *Watched) look() (leftovers.Snapshot, error) {
 		scope.Cgroups = append(scope.Cgroups, strings.TrimPrefix(PodCgroup(id), "/"))
 	}
 	keep := []string{filepath.Join(w.Root, "images"), filepath.Join(w.Root, "wasm"), filepath.Join(w.Root, "pods", "boot"), w.Logs, w.LogFile, filepath.Join(w.State, "pods.sock")}
-	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) }
+	scope.SkipFile = func(path string) bool { return slices.Contains(keep, path) || FreeRecord(path) }
 	snapshot, err := leftovers.Take(scope)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/tests/disk"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -258,14 +259,23 @@ func (m *machine) kill() {
 
 // note remembers the pods that there is anything of.
 func (m *machine) note() {
-	for _, dir := range []string{filepath.Join(m.State, "sandboxes"), filepath.Join(m.Root, "sandboxes"), filepath.Join(m.Root, "state", "sandboxes")} {
+	add := func(id string) {
+		if !slices.Contains(m.pods, id) {
+			m.pods = append(m.pods, id)
+		}
+	}
+	for _, dir := range []string{filepath.Join(m.State, "sandboxes"), filepath.Join(m.Root, "sandboxes")} {
 		entries, _ := os.ReadDir(dir) // there is none before the first pod
 		for _, e := range entries {
-			id, _, _ := strings.Cut(e.Name(), ".")
-			if !slices.Contains(m.pods, id) {
-				m.pods = append(m.pods, id)
-			}
+			add(e.Name())
 		}
+	}
+	records, err := state.Read(filepath.Join(m.Root, "state", "sandboxes"), state.CheckSandbox)
+	if err != nil {
+		m.problem("%v", err)
+	}
+	for id := range records.Records {
+		add(id)
 	}
 }
 
@@ -304,7 +314,7 @@ func (m *machine) look() leftovers.Snapshot {
 		scope.Dirs = append(scope.Dirs, m.given)
 		skip = append(skip, filepath.Join(m.given, "log"))
 	}
-	scope.SkipFile = func(path string) bool { return slices.Contains(skip, path) }
+	scope.SkipFile = func(path string) bool { return slices.Contains(skip, path) || node.FreeRecord(path) }
 	snapshot, err := leftovers.Take(scope)
 	if err != nil {
 		m.problem("%v", err)

@@ -132,7 +132,11 @@ func (m *machine) endBeforeCut(handler string, alive bool) error {
 	if err := m.disk.Sync(); err != nil {
 		return err
 	}
-	sync := killer.Step{Call: "fdatasync", On: filepath.Join(m.Root, "state", "containers", c.id+".json")}
+	file, err := m.RecordFile("containers", c.id)
+	if err != nil {
+		return err
+	}
+	sync := killer.Step{Call: "fdatasync", On: file}
 	k, err := killer.Send(killer.Order{PID: m.DaemonPID(), Before: sync.String()})
 	if err != nil {
 		return err

@@ -105,6 +105,7 @@ func (m *machine) backdate() error {
 		}
 		var whole struct {
 			Version int            `json:"version"`
+			ID      string         `json:"id"`
 			Record  map[string]any `json:"record"`
 		}
 		for line := range durable.NewestFirst(data) {
@@ -144,10 +145,17 @@ func TestDamageAndOrphans(t *testing.T) {
 		}
 		m.kill()
 		nobody := strings.Repeat("0123456789abcdef", 4)
-		broken := []string{
-			filepath.Join(m.Root, "state", "containers", halved.c.id+".json"), // its pod and siblings are sound
-			filepath.Join(m.Root, "state", "sandboxes", lost.pod.id+".json"),
+		ofContainer, err := m.RecordFile("containers", halved.c.id) // its pod and siblings are sound
+		if err != nil {
+			t.Error(err)
+			return
 		}
+		ofPod, err := m.RecordFile("sandboxes", lost.pod.id)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		broken := []string{ofContainer, ofPod}
 		for _, file := range broken {
 			if err := os.WriteFile(file, []byte(`{"version": 1, "record": }`), 0o600); err != nil {
 				t.Error(err)
@@ -209,13 +217,17 @@ func TestRecordOfANewerRelease(t *testing.T) {
 			return
 		}
 		m.kill()
-		file := filepath.Join(m.Root, "state", "containers", s.c.id+".json")
+		file, err := m.RecordFile("containers", s.c.id)
+		if err != nil {
+			t.Error(err)
+			return
+		}
 		old, err := os.ReadFile(file)
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		if err := os.WriteFile(file, append(slices.Clone(old), "{\"version\": 2}\n"...), 0o600); err != nil {
+		if err := os.WriteFile(file, append(slices.Clone(old), "{\"version\": 3}\n"...), 0o600); err != nil {
 			t.Error(err)
 			return
 		}
@@ -241,6 +253,61 @@ func TestRecordOfANewerRelease(t *testing.T) {
 		s.d.ended(7, "Error")
 		if _, err := s.c.ticks(); err != nil {
 			t.Error(err)
+		}
+		m.end()
+	})
+}
+
+// A power cut may bring back the record of a container that was removed with its pod, for which
+// there is no sync: the next server removes it again, and does not complain.
+func TestRecordOfAContainerWithoutItsPod(t *testing.T) {
+	alone(t, embedded, func(m *machine) {
+		m.before = m.look()
+		for _, handler := range []string{"runc", "wasm"} {
+			p, err := m.run(handler, m.podConfig("removed", shape(0)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c, err := p.begin(job(handler))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.ended(7, "Error")
+			file, err := m.RecordFile("containers", c.id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			record, err := os.ReadFile(file)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := p.remove(); err != nil {
+				t.Error(err)
+			}
+			m.kill()
+			if err := m.reboot(); err != nil {
+				t.Error(err)
+			}
+			mark, _ := os.Stat(m.LogFile)
+			if err := os.WriteFile(file, record, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := m.restart(); err != nil {
+				t.Error(err)
+				return
+			}
+			list, err := m.ListContainers(m.ctx, &cri.ListContainersRequest{})
+			if err != nil || len(list.GetContainers()) != 0 {
+				t.Errorf("%s: %v, %v", handler, list, err)
+			}
+			m.sound("without the pod")
+			if said := m.saidSince(mark); strings.Contains(said, c.id) && strings.Contains(said, "level=ERROR") {
+				t.Errorf("%s: the daemon said:\n%s", handler, said)
+			}
 		}
 		m.end()
 	})

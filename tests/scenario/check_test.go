@@ -137,8 +137,11 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	}
 	// A pod whose shim is dead, and one whose records are gone while all of it runs.
 	dead.killShim()
-	do(os.Remove(filepath.Join(m.Root, "state", "sandboxes", forgotten.id+".json")))
-	do(os.Remove(filepath.Join(m.Root, "state", "containers", lost.id+".json")))
+	for kind, id := range map[string]string{"sandboxes": forgotten.id, "containers": lost.id} {
+		file, err := m.RecordFile(kind, id)
+		do(err)
+		do(os.Remove(file))
+	}
 	// Folders, files and a cgroup of nobody.
 	nobody := strings.Repeat("0123456789abcdef", 4)
 	for _, dir := range []string{"sandboxes", "volumes"} {

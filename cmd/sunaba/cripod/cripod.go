@@ -191,13 +191,7 @@ func (n *node) of(t target) []*runtime.Container {
 	if t.container != nil {
 		return []*runtime.Container{t.container}
 	}
-	var all []*runtime.Container
-	for _, c := range n.containers {
-		if c.GetPodSandboxId() == t.pod.GetId() {
-			all = append(all, c)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(n.containers), func(c *runtime.Container) bool { return c.GetPodSandboxId() != t.pod.GetId() })
 }
 
 func (n *node) runs(t target) bool {

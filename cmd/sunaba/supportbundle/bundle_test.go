@@ -146,6 +146,9 @@ func TestNoSecretIsShown(t *testing.T) {
 					t.Errorf("%s does not say %q:\n%s", name, want, files[name])
 				}
 			}
+			if strings.Contains(files["index.txt"], "record-1.json") {
+				t.Errorf("a file that waits for a record is missing:\n%s", files["index.txt"])
+			}
 		})
 	}
 }
@@ -173,6 +176,7 @@ func plant(t *testing.T, n Node, s map[string]string, encoded func(string) strin
 	put(t, filepath.Join(n.Root, "state/containers/c.json"), `{"version":1,"record":{"old":"`+s["deleted"]+`"}}`+"\n"+
 		strings.ReplaceAll(fmt.Sprintf(`{"version":1,"record":{"id":"c","config":{"metadata":{"name":"app"},"command":[%q],"args":["--x=%s"],
 		"envs":[{"key":"PW","value":%q}],"labels":{"id":%q}},"reason":"StartError","message":"exec: %s: not found"}}`, s["arg"], s["flag"], s["env"], s["label"], s["arg"]), "\n", " ")+"\n")
+	put(t, filepath.Join(n.Root, "state/sandboxes/record-1.json"), "")
 	put(t, filepath.Join(n.Root, "state/sandboxes/d.json.damaged"), "{\"version\":1,\"record\":{\"x\":\""+s["deleted"]+"\",")
 }
 

@@ -88,7 +88,7 @@ func (s source) files() []string {
 		file := filepath.Join(s.dir, name)
 		info, err := os.Lstat(file)
 		if err != nil || info.Mode().IsRegular() || s.follow && info.Mode()&fs.ModeSymlink != 0 {
-			return false
+			return err == nil && s.as == "records/" && info.Size() == 0 // it waits for a record
 		}
 		if !info.IsDir() {
 			s.fault(file, errors.New("is not a regular file"))

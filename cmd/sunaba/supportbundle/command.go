@@ -1,6 +1,7 @@
 package supportbundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,7 @@ func Command(flags []cli.Flag, look func(*cli.Command) (Node, error)) *cli.Comma
 				return err
 			}
 			n.Unit, n.LogFile, n.WithPodLogs = cmd.String("unit"), cmd.String("log-file"), cmd.Bool("pod-logs")
-			file := cmd.String("output")
-			if file == "" {
-				file = "sunaba-support-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
-			}
+			file := cmp.Or(cmd.String("output"), "sunaba-support-"+time.Now().UTC().Format("20060102-150405")+".tar.gz")
 			out := cmd.Root().Writer
 			if file == "-" && images.IsTerminal(out) {
 				return errors.New("support-bundle: an archive is nothing for a terminal; say where to with --output")

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -12,11 +13,7 @@ import (
 // component shows what components have.
 func component(w io.Writer, r inspect.Report) {
 	c := r.Component
-	world := clean(c.World)
-	if world == "" {
-		world = "none of WASI's"
-	}
-	line(w, "world", world)
+	line(w, "world", cmp.Or(clean(c.World), "none of WASI's"))
 	if c.HTTP {
 		line(w, "serves", "HTTP, on the container's first TCP port, or 8080 without one")
 	}

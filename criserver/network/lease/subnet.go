@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -21,13 +22,7 @@ func (s Subnets) Gateways() []netip.Prefix {
 
 // Prefixes returns the subnets that are there, IPv4 first.
 func (s Subnets) Prefixes() []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range []netip.Prefix{s.V4, s.V6} {
-		if p.IsValid() {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc([]netip.Prefix{s.V4, s.V6}, func(p netip.Prefix) bool { return !p.IsValid() })
 }
 
 // String is "10.0.0.0/20 and fd00::/64".

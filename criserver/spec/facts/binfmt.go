@@ -2,6 +2,7 @@ package facts
 
 import (
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,13 +31,5 @@ func RunsOtherFormats() bool {
 	dir := os.NewFile(uintptr(fd), "binfmt_misc")
 	defer dir.Close()
 	names, err := dir.Readdirnames(0)
-	if err != nil {
-		return true
-	}
-	for _, name := range names {
-		if name != "register" && name != "status" {
-			return true
-		}
-	}
-	return false
+	return err != nil || slices.ContainsFunc(names, func(name string) bool { return name != "register" && name != "status" })
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
@@ -161,12 +162,8 @@ func identity(u specs.User) (uid, gid uint32, groups []uint32) {
 	if u.UID != 0 {
 		return u.UID, u.GID, u.AdditionalGids
 	}
-	gid = u.GID
-	if gid == 0 {
-		gid = cage.Nobody
-	}
 	groups = slices.DeleteFunc(slices.Clone(u.AdditionalGids), func(g uint32) bool { return g == 0 })
-	return cage.Nobody, gid, groups
+	return cage.Nobody, cmp.Or(u.GID, cage.Nobody), groups
 }
 
 // memoryLimit is the container's limit in bytes, 0 = none.

@@ -79,12 +79,7 @@ func (s *System) leaveEvents(subs []Subscription) {
 
 // anySet reports whether an event of subs has happened.
 func anySet(subs []Subscription) bool {
-	for i := range subs {
-		if e := subs[i].Event; e != nil && e.IsSet() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(subs, func(s Subscription) bool { return s.Event != nil && s.Event.IsSet() })
 }
 
 // park sleeps for at most left nanoseconds without a thread, until the bell rings.

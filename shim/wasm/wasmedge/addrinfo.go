@@ -1,6 +1,7 @@
 package wasmedge
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"strings"
@@ -131,10 +132,7 @@ func putAddrinfo(mem api.Memory, at uint32, a answer, port, flags uint16, canoni
 	put16(info, flags)
 	info[2], info[3], info[4] = family, a.kind, a.protocol
 	put32(info[8:], uint32(length))
-	room := binary.LittleEndian.Uint32(info[20:])
-	if room == 0 {
-		room = canonicalRoom
-	}
+	room := cmp.Or(binary.LittleEndian.Uint32(info[20:]), canonicalRoom)
 	put32(info[20:], 0)
 	if canonical != "" && uint64(len(canonical)) < uint64(room) {
 		name, err := wasip1.Record(mem, uint64(binary.LittleEndian.Uint32(info[16:])), len(canonical)+1)

@@ -7,6 +7,7 @@
 package beneath
 
 import (
+	"cmp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -174,9 +175,7 @@ func (d Dir) Target(path string) (Place, error) {
 	if at.Name != name {
 		at.Slash = "/"
 	}
-	if at.Name == "" {
-		at.Name = "."
-	}
+	at.Name = cmp.Or(at.Name, ".")
 	at.Dir, at.owned = w.take()
 	return at, nil
 }

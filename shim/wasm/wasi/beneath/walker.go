@@ -1,6 +1,7 @@
 package beneath
 
 import (
+	"cmp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -169,9 +170,7 @@ func walkOpen(base int, path string, flags int, mode uint32, clamp bool) (int, e
 			}
 			last |= unix.O_DIRECTORY
 		}
-		if name == "" {
-			name = "."
-		}
+		name = cmp.Or(name, ".")
 		if flags&unix.O_CREAT == 0 {
 			mode = 0
 		}
