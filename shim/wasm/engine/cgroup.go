@@ -181,13 +181,18 @@ func (g *limited) update(r *specs.LinuxResources, part uint64) error {
 	return g.manager.Set(resources(r, part))
 }
 
-func (g *limited) freeze(state cgroups.FreezerState) error {
+func (g *limited) freeze(state cgroups.FreezerState) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.removed {
 		return errDeleted
 	}
-	return g.manager.Freeze(state)
+	for range 8 { // with version 1, a try ends after 0.2 s, in which threads of a busy machine may not run
+		if err = g.manager.Freeze(state); err == nil {
+			break
+		}
+	}
+	return err
 }
 
 func (g *limited) oomKilled() bool { return g.OOMKills() > g.oomed }
