@@ -35,12 +35,16 @@ type Captured struct {
 //
 // ErrFailedPrecondition if one does not run, a further one of the sandbox does, or CRIU cannot do
 // it; ErrNotFound; context.DeadlineExceeded. Nothing is left of what was captured.
-func (s *Service) Capture(ctx context.Context, ids []string, keep func(context.Context, []Captured) error) (err error) {
+func (s *Service) Capture(ctx context.Context, ids []string, keep func(context.Context, []Captured) error) error {
 	work, err := os.MkdirTemp(s.o.Dir, "")
 	if err != nil {
 		return fmt.Errorf("make work folder: %w", err)
 	}
-	defer func() { err = errors.Join(err, remove(work)) }()
+	defer func() {
+		if rerr := remove(work); rerr != nil { // what was asked for has been made, or that error is the one to tell
+			s.o.Logger.Warn("failed to remove work folder of checkpoint, it is tried again", "folder", work, "error", rerr)
+		}
+	}()
 	var shim *client.Client
 	var recs []state.Container
 	for _, id := range ids {

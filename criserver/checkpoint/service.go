@@ -44,9 +44,6 @@ func New(o Options) (*Service, error) {
 	return &Service{o: o}, nil
 }
 
-// retryTime is the pause before a folder is removed again.
-const retryTime = 5 * time.Second
-
 // remove removes a folder that holds the memory of processes. After an error, as of a disk that is
 // read-only for a while, that is repeated until it succeeds.
 func remove(dir string) error {
@@ -54,7 +51,7 @@ func remove(dir string) error {
 	if err != nil {
 		go func() {
 			for os.RemoveAll(dir) != nil {
-				time.Sleep(retryTime)
+				time.Sleep(5 * time.Second)
 			}
 		}()
 	}

@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -24,6 +26,36 @@ func TestRemoveLater(t *testing.T) {
 	if err == nil {
 		t.Error("no error where it cannot be removed")
 	}
+	goes(t, dir)
+}
+
+// A checkpoint that is made is no failure because its work folder cannot be removed yet.
+func TestCaptureWhoseFolderStays(t *testing.T) {
+	s, err := New(Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var busy string
+	err = s.Capture(t.Context(), nil, func(context.Context, []Captured) error {
+		work, err := filepath.Glob(filepath.Join(s.o.Dir, "*"))
+		if err != nil || len(work) != 1 {
+			t.Fatalf("work folders: %q, %v", work, err)
+		}
+		busy = filepath.Join(work[0], "busy")
+		return errors.Join(os.Mkdir(busy, 0o700), unix.Mount("none", busy, "tmpfs", 0, ""))
+	})
+	if err := unix.Unmount(busy, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Errorf("the checkpoint failed: %v", err)
+	}
+	goes(t, filepath.Dir(busy))
+}
+
+// goes waits until a folder is removed.
+func goes(t *testing.T, dir string) {
+	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			return
