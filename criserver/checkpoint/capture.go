@@ -42,7 +42,7 @@ func (s *Service) Capture(ctx context.Context, ids []string, keep func(context.C
 	}
 	defer func() {
 		if rerr := remove(work); rerr != nil { // what was asked for has been made, or that error is the one to tell
-			s.o.Logger.Warn("failed to remove work folder of checkpoint, it is tried again", "folder", work, "error", rerr)
+			s.o.Logger.Warn("failed to remove work folder of checkpoint; trying again", "folder", work, "error", rerr)
 		}
 	}()
 	var shim *client.Client
