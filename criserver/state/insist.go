@@ -51,11 +51,11 @@ func (s *Store[R]) wrote(id string, e *entry[R]) {
 	if e.unwritten == nil {
 		return
 	}
-	close(e.unwritten)
-	e.unwritten = nil
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.unwritten, id)
+	s.mu.Unlock()
+	close(e.unwritten) // last: who waits for it finds all done
+	e.unwritten = nil
 }
 
 // retry writes what the disk has refused, up to the first that it refuses again.

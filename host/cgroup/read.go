@@ -36,10 +36,10 @@ type Table []byte
 
 // Find returns a name's number, and whether there is one.
 func (t Table) Find(name string) (n uint64, found bool) {
-	for from := 0; ; from++ {
+	for from := 0; from <= len(t); from++ {
 		at := bytes.Index(t[from:], []byte(name))
 		if at < 0 {
-			return 0, false
+			break
 		}
 		from += at
 		if rest, ok := bytes.CutPrefix(t[from+len(name):], []byte(" ")); ok && (from == 0 || t[from-1] == '\n') {
@@ -48,6 +48,7 @@ func (t Table) Find(name string) (n uint64, found bool) {
 			return n, err == nil
 		}
 	}
+	return 0, false
 }
 
 // Of returns a name's number, 0 without one.

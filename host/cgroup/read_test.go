@@ -14,7 +14,7 @@ func TestTable(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var text strings.Builder
 		want := map[string]uint64{}
-		names := []string{"total", "missing"}
+		names := []string{"total", "missing", ""}
 		for i := range random.IntN(40) {
 			name := []string{"rss", "total_rss", "total", "rss_huge"}[random.IntN(4)] + strings.Repeat("x", i)
 			value := []string{fmt.Sprint(random.Uint64()), "0", "max", "-1", "", "1 2", fmt.Sprint(random.IntN(1000))}[random.IntN(7)]
