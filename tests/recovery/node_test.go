@@ -76,10 +76,11 @@ func alone(t *testing.T, kind setting, use func(m *machine)) {
 		} else if err := m.RemovePods(m.ctx); err != nil {
 			m.problem("remove the pods: %v", err)
 		}
+		log, _ := os.ReadFile(m.LogFile)
 		if forced, err := m.Close(); err != nil || len(forced) > 0 {
 			m.problem("close the node: %v, left: %q", err, forced)
 		}
-		m.noCgroups()
+		m.noCgroups(string(log))
 	})
 	if err != nil {
 		t.Error(err)
@@ -329,10 +330,13 @@ func (m *machine) look() leftovers.Snapshot {
 }
 
 // noCgroups wants nothing of any pod that ever was in any hierarchy of the machine.
-func (m *machine) noCgroups() {
+func (m *machine) noCgroups(log string) {
 	var left []string
 	if !node.Within(node.Patience, func() bool { left = m.cgroups(); return len(left) == 0 }) {
-		m.problem("cgroups of pods that are gone:\n%s", strings.Join(left, "\n"))
+		about := slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool {
+			return !slices.ContainsFunc(left, func(dir string) bool { return strings.Contains(line, filepath.Base(dir)[len("pod-"):]) })
+		})
+		m.problem("cgroups of pods that are gone:\n%s\nthe log of the daemons says of these pods:\n%s", strings.Join(left, "\n"), strings.Join(about, "\n"))
 	}
 }
 
