@@ -524,6 +524,22 @@ func TestGrownFile(t *testing.T) {
 	}
 }
 
+// Files that are made for later records are free only once their names are durable.
+func TestNewFilesWaitForTheirFolder(t *testing.T) {
+	s := open(t, t.TempDir())
+	w := watch(s)
+	w.refuse = []string{"folder"}
+	if err := s.Settle(); err == nil {
+		t.Fatal("a folder that cannot be synced is no error")
+	}
+	w.refuse, w.calls = nil, nil
+	if err := s.Create("aa", sandbox("aa")); err != nil {
+		t.Fatal(err)
+	}
+	must(t)(s.Update("aa", named("one")))
+	w.did(t, "append, folder, append synced")
+}
+
 // What was dropped is told once it is durable, by whichever call makes it so, and no removal is
 // answered before: also not that of a record which a server before has removed.
 func TestDropAndSettle(t *testing.T) {
