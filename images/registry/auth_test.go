@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -139,6 +140,54 @@ func TestScopeOfAToken(t *testing.T) {
 	})
 	if _, err := resolve(t, host+"/some/app:v1", Credentials{}); err != nil {
 		t.Errorf("Resolve: %v; the token server was asked for %q", err, scopes)
+	}
+}
+
+// A registry may have names without end, each of which asks for a token.
+func TestRedirectsToServersWithoutEnd(t *testing.T) {
+	var targets []string
+	for range 3 * maxRedirects {
+		target, _ := serve(t, (&tokenServer{}).handler)
+		targets = append(targets, target)
+	}
+	var asked atomic.Int32
+	host, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		to := targets[int(asked.Add(1)-1)%len(targets)]
+		http.Redirect(w, r, "http://"+to+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	r, err := New(fast(Options{})).Repository(t.Context(), host+"/app:v1", Credentials{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Resolve(t.Context()); !errdefs.IsUnauthorized(err) {
+		t.Errorf("Resolve: %v", err)
+	}
+	if n := asked.Load(); n > maxRedirects+1 {
+		t.Errorf("%d servers were asked; want up to %d", n, maxRedirects+1)
+	}
+}
+
+// A registry without TLS, which anybody on the way can answer for, has the node's credentials for
+// another one sent without TLS to nobody, unless the node's own configuration says so of that one.
+func TestRedirectWithoutTLS(t *testing.T) {
+	dir := writeTree(t, map[string]string{"config.json": `{"auths":{"private.example":{"username":"u","password":"p"}}}`})
+	for _, tt := range []struct {
+		scheme   string
+		insecure []string
+		sends    bool
+	}{{"http", nil, false}, {"http", []string{"private.example"}, true}, {"https", nil, true}} {
+		client := New(Options{CredentialsFile: filepath.Join(dir, "config.json"), Insecure: tt.insecure})
+		r, err := client.Repository(t.Context(), "127.0.0.1:1/app:v1", Credentials{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := r.asker(t.Context(), r.endpoints[0], &url.URL{Scheme: tt.scheme, Host: "private.example"}, call{})
+		if err != nil || who == nil {
+			t.Fatalf("%+v: %v, %v", tt, who, err)
+		}
+		if sends := who.auth.login.Secret != ""; sends != tt.sends {
+			t.Errorf("%+v: credentials are sent: %t", tt, sends)
+		}
 	}
 }
 

@@ -272,10 +272,15 @@ func (r *Repository) asker(ctx context.Context, e *endpoint, at *url.URL, c call
 	if err != nil {
 		return nil, err
 	}
-	r.useNode(ctx, who)
+	// Where the node's administrator has not said so, nobody else makes its credentials go without TLS.
+	if s := (hosts.Sources{Insecure: r.client.options.Insecure}); at.Scheme == "https" || s.PlainHTTP(at.Host) {
+		r.useNode(ctx, who)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.strangers = append(r.strangers, who)
+	if r.strangers = append(r.strangers, who); len(r.strangers) > maxRedirects { // there is no end of names
+		return nil, nil
+	}
 	return who, nil
 }
 

@@ -87,15 +87,11 @@ func (ms *Modules) Arrive(ctx context.Context, d digest.Digest, path string, sta
 func (ms *Modules) isKnown(d digest.Digest) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if ms.known[d] {
-		return true
-	}
+	known := ms.known[d]
 	for _, img := range ms.db.State().Images {
-		if slices.Contains(img.Modules(), d) {
-			return true
-		}
+		known = known || slices.Contains(img.Modules(), d)
 	}
-	return false
+	return known
 }
 
 // left forgets the modules of images that are removed.

@@ -53,7 +53,7 @@ func (s Sources) For(domain string) ([]Config, error) {
 		out = append(out, m.config())
 	}
 	own := Config{Scheme: "https", Host: API(domain), Path: "/v2", Pull: true, Resolve: true, Primary: true}
-	if s.plainHTTP(domain) {
+	if s.PlainHTTP(domain) {
 		own.Scheme = "http"
 	}
 	dir, err := hostDir(s.Dir, domain)
@@ -83,8 +83,8 @@ func (s Sources) For(domain string) ([]Config, error) {
 	return append(out, found...), nil
 }
 
-// plainHTTP reports whether a registry is spoken to without TLS.
-func (s Sources) plainHTTP(domain string) bool {
+// PlainHTTP reports whether a registry is spoken to without TLS.
+func (s Sources) PlainHTTP(domain string) bool {
 	host := (&url.URL{Host: domain}).Hostname()
 	if host == "localhost" {
 		return true

@@ -164,7 +164,7 @@ func TestPlainHTTP(t *testing.T) {
 		"insecure.io": true, "insecure.io:80": true, "ported.io:5000": true,
 		"ported.io": false, "ported.io:5001": false, "docker.io": false, "localhost.io": false, "10.0.0.1:5000": false,
 	} {
-		if got := s.plainHTTP(domain); got != want {
+		if got := s.PlainHTTP(domain); got != want {
 			t.Errorf("%s: %v", domain, got)
 		}
 	}
