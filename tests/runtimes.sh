@@ -8,6 +8,9 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=$root/.cache
+mkdir -p "$cache"
+exec 9>"$cache/runtimes.lock"
+flock 9 # what runs beside this uses the same folders
 
 # lists RELEASE gets the lists of a release of Debian for debian, apart from the machine's own.
 lists() {

@@ -6,6 +6,9 @@ set -eu
 
 out=$1
 here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$(dirname "$out")"
+exec 9>"$out.lock"
+flock 9 # what runs beside this makes the same
 # What is made depends on this file alone, so a change of it makes it anew.
 stamp=$(sha256sum "$here/fetch.sh" | cut -c1-16)
 [ "$(cat "$out/stamp" 2>/dev/null || true)" != "$stamp" ] || exit 0
