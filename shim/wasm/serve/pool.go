@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -47,7 +46,12 @@ var _ wasihttp.Instances = (*Instances)(nil)
 
 // NewInstances makes them. first, if it is not nil, is the instance of the first request.
 func NewInstances(c *Component, first *Instance, o Options) *Instances {
-	o.Concurrency, o.Queue = cmp.Or(o.Concurrency, DefaultConcurrency), cmp.Or(o.Queue, DefaultQueue)
+	if o.Concurrency <= 0 {
+		o.Concurrency = DefaultConcurrency
+	}
+	if o.Queue <= 0 {
+		o.Queue = DefaultQueue
+	}
 	if o.Kept {
 		o.Concurrency = 1
 	}

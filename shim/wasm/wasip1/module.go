@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -22,13 +23,10 @@ func (h *Host) Instantiate(ctx context.Context, r wazero.Runtime, extensions ...
 // several forms, the guest gets the one it was built for.
 func (h *Host) InstantiateFor(ctx context.Context, r wazero.Runtime, imports []api.FunctionDefinition, extensions ...Function) error {
 	wanted := wantedParams(imports)
-	var named []Function
-	for _, f := range choose(append(Functions(), extensions...), wanted) {
-		if _, ok := wanted[f.Name]; ok {
-			named = append(named, f)
-		}
-	}
-	return define(ctx, r, h, named)
+	return define(ctx, r, h, slices.DeleteFunc(choose(append(Functions(), extensions...), wanted), func(f Function) bool {
+		_, named := wanted[f.Name]
+		return !named
+	}))
 }
 
 // wantedParams are the parameters of the functions that a guest imports, by name.
