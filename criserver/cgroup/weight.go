@@ -31,7 +31,7 @@ func (m *Manager) create(group *cgroup.Group) error {
 		if path != ownParent {
 			return nil
 		}
-		// In version 1, those below have its processors from the start: nobody has to write them.
+		// In version 1, those below have its processors from the start, without a write.
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.clone_children"), []byte("1"), 0) // version 2 has no such file
 		if memory := m.ownMemory.Load(); memory > 0 {
 			if err := cgroup.LimitMemory(dir, group.Unified(), memory); err != nil {

@@ -26,7 +26,7 @@ func TestRemoveLater(t *testing.T) {
 	if err == nil {
 		t.Error("no error where it cannot be removed")
 	}
-	goes(t, dir)
+	awaitRemoval(t, dir)
 }
 
 // A checkpoint that is made is no failure because its work folder cannot be removed yet.
@@ -50,11 +50,11 @@ func TestCaptureWhoseFolderStays(t *testing.T) {
 	if err != nil {
 		t.Errorf("the checkpoint failed: %v", err)
 	}
-	goes(t, filepath.Dir(busy))
+	awaitRemoval(t, filepath.Dir(busy))
 }
 
-// goes waits until a folder is removed.
-func goes(t *testing.T, dir string) {
+// awaitRemoval waits until a folder is removed.
+func awaitRemoval(t *testing.T, dir string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {

@@ -931,7 +931,7 @@ func (l *life) judge(cut bool) {
 
 // Whatever a power cut takes back, also one in the middle of a call: a version that was synced or a
 // newer one is there, what was removed for good is not, and nothing that was announced is damaged.
-// A server that is killed takes nothing back. The next one goes on.
+// A server that is killed takes nothing back. The next one continues.
 func TestPowerCutTakesBackOnlyNotes(t *testing.T) {
 	for seed := range uint64(200) {
 		dir := t.TempDir()

@@ -168,7 +168,7 @@ func TestRedirectsToServersWithoutEnd(t *testing.T) {
 }
 
 // A registry without TLS, which anybody on the way can answer for, has the node's credentials for
-// another one sent without TLS to nobody, unless the node's own configuration says so of that one.
+// another one sent without TLS only where the node's own configuration says so of that one.
 func TestRedirectWithoutTLS(t *testing.T) {
 	dir := writeTree(t, map[string]string{"config.json": `{"auths":{"private.example":{"username":"u","password":"p"}}}`})
 	for _, tt := range []struct {

@@ -272,7 +272,7 @@ func (r *Repository) asker(ctx context.Context, e *endpoint, at *url.URL, c call
 	if err != nil {
 		return nil, err
 	}
-	// Where the node's administrator has not said so, nobody else makes its credentials go without TLS.
+	// Only the node's own configuration has its credentials sent without TLS.
 	if s := (hosts.Sources{Insecure: r.client.options.Insecure}); at.Scheme == "https" || s.PlainHTTP(at.Host) {
 		r.useNode(ctx, who)
 	}

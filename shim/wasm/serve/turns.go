@@ -21,7 +21,7 @@ type turns struct {
 
 func newTurns() *turns {
 	t := &turns{next: sync.Cond{L: &sync.Mutex{}}}
-	if fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil { // else nobody waits
+	if fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil { // without one, no connection waits
 		t.event = os.NewFile(uintptr(fd), "turns")
 		go t.run()
 	}
