@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/measure"
@@ -24,17 +25,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	pods := flags.Int("pods", 30, "sequential pods per handler")
 	idle := flags.Int("idle", 10, "idle pods at once for the memory figures")
 	lists := flags.Int("lists", 0, "pods on the node while lists and stats are measured, instead of all else")
+	each := flags.Int("each", 3, "containers of each pod of -lists")
+	only := flags.String("only", "", "the handler to measure, of runc and wasm; both when empty")
 	scopes := flags.Int("scopes", 0, "pods at once whose shims are compared: one for each pod, and one for all; instead of all else")
 	crowd := flags.Int("crowd", 0, "pods that start at once, ten times under each handler; instead of all else")
 	return commandline.Run("bench", flags, args[1:], stderr, func(ctx context.Context) error {
-		return bench(ctx, stdout, *bin, counts{*pods, *idle, *lists, *scopes, *crowd})
+		return bench(ctx, stdout, *bin, *only, counts{*pods, *idle, *lists, *each, *scopes, *crowd})
 	})
 }
 
 // counts say how many pods of what are measured.
-type counts struct{ pods, idle, lists, scopes, crowd int }
+type counts struct{ pods, idle, lists, each, scopes, crowd int }
 
-func bench(ctx context.Context, out io.Writer, bin string, c counts) (err error) {
+func bench(ctx context.Context, out io.Writer, bin, only string, c counts) (err error) {
 	dir, err := os.MkdirTemp("", "sunaba-bench-")
 	if err != nil {
 		return err
@@ -66,13 +69,19 @@ func bench(ctx context.Context, out io.Writer, bin string, c counts) (err error)
 	if err != nil {
 		return err
 	}
+	if only != "" {
+		workloads = slices.DeleteFunc(workloads, func(w measure.Workload) bool { return w.Handler != only })
+	}
+	if len(workloads) == 0 {
+		return fmt.Errorf("-only %q: not runc or wasm", only)
+	}
 	if c.crowd > 0 {
 		return measure.Crowd(ctx, out, n, workloads, c.crowd, 10)
 	}
 	if c.lists > 0 || c.scopes > 0 {
 		for _, w := range workloads {
 			if c.lists > 0 {
-				err = measure.Lists(ctx, out, n, w, c.lists, 3, 30)
+				err = measure.Lists(ctx, out, n, w, c.lists, c.each, 30)
 			} else {
 				err = measure.Scopes(ctx, out, n, w, c.pods, c.scopes)
 			}
