@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,10 +33,16 @@ var (
 // Checkpoint implements shim.Checkpointer: the runtime asks CRIU.
 func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	how.Work = cmp.Or(how.Work, how.Images)
+	var dirs []string
 	for _, dir := range []string{how.Images, how.Work} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		err := os.MkdirAll(dir, 0o700)
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		if err != nil {
 			return fmt.Errorf("make folder of the checkpoint: %w", err)
 		}
+		dirs = append(dirs, dir)
 	}
 	opts := &runc.CheckpointOpts{
 		ImagePath: how.Images, WorkDir: how.Work, AllowOpenTCP: how.TCP, AllowExternalUnixSockets: how.UnixSockets,
@@ -46,17 +53,13 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	if !how.Exit {
 		actions = append(actions, runc.LeaveRunning)
 	}
-	work, err := os.Stat(how.Work)
-	if err != nil {
-		return err
-	}
 	c.dumping.Lock()
 	defer c.dumping.Unlock()
 	runtime := *c.runtime
 	runtime.WorkDir = how.Work
-	err = c.ask(func() error { return runtime.Checkpoint(ctx, c.id, opts, actions...) })
+	err := c.ask(func() error { return runtime.Checkpoint(ctx, c.id, opts, actions...) })
 	if ctx.Err() != nil {
-		awaitCRIU(work)
+		awaitCRIU(dirs)
 	}
 	return c.criuError(ctx, err, filepath.Join(how.Work, dumpLog))
 }
@@ -64,25 +67,40 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 // criuTime is how long CRIU may run after its runtime was killed.
 const criuTime = time.Minute
 
-// awaitCRIU waits until the CRIU that a killed runtime has left in a working folder has ended. At
+// awaitCRIU waits until the CRIU that a killed runtime has left with these folders has ended. At
 // its end it leaves the container's freezer as it was at its start, so that the container can be
 // resumed only then. Killed in the middle it would break the container, so that comes last.
-func awaitCRIU(work os.FileInfo) {
+func awaitCRIU(dirs []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), criuTime)
 	defer cancel()
-	for left := true; left; time.Sleep(20 * time.Millisecond) {
-		left = false
+	// A list of children may miss one while another ends.
+	for misses := 0; misses < 3; time.Sleep(20 * time.Millisecond) {
+		misses++
 		for _, pid := range hostprocess.Children(os.Getpid()) { // the shim is the subreaper
-			there := func() bool {
-				at, err := os.Stat(fmt.Sprintf("/proc/%d/cwd", pid))
-				return err == nil && os.SameFile(at, work)
+			there := func() bool { return worksIn(pid, dirs) }
+			if !there() {
+				continue
 			}
-			left = left || there()
+			misses = 0
 			if ctx.Err() != nil {
 				_ = hostprocess.Kill(ctx, pid, there)
 			}
 		}
 	}
+}
+
+// worksIn says whether a process is in one of these folders, or is a CRIU that has one open: it
+// enters the container's mount namespace for a while.
+func worksIn(pid int, dirs []string) bool {
+	links := []string{fmt.Sprintf("/proc/%d/cwd", pid)}
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(name) == "criu\n" {
+		open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		links = append(links, open...)
+	}
+	return slices.ContainsFunc(links, func(link string) bool {
+		at, err := os.Readlink(link)
+		return err == nil && slices.Contains(dirs, strings.TrimSuffix(at, " (deleted)"))
+	})
 }
 
 // criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could

@@ -79,10 +79,13 @@ func (c *container) Pause(ctx context.Context) error {
 	return c.ask(func() error { return c.runtime.Pause(ctx, c.id) })
 }
 
-// Resume implements shim.Container. It waits for the end of a checkpoint.
+// Resume implements shim.Container. It waits for the end of a checkpoint, longer than its caller if
+// need be.
 func (c *container) Resume(ctx context.Context) error {
 	c.dumping.Lock()
 	defer c.dumping.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), criuTime)
+	defer cancel()
 	return c.ask(func() error { return c.runtime.Resume(ctx, c.id) })
 }
 

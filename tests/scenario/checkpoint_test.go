@@ -121,8 +121,10 @@ func TestCheckpointsAreRefused(t *testing.T) {
 func TestCheckpointFails(t *testing.T) {
 	// It passes its check. Asked to work by runc it fails, or waits until runc has gone, and leaves
 	// the freezer in the file named as it was, a while later: the real one does that at its end.
+	// Until then it is in another folder, as where it looks at the container's mounts, and has its
+	// own open.
 	wait := filepath.Join(t.TempDir(), "wait")
-	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\nfile=$(cat "+wait+" 2>/dev/null) || exit 1\nwas=$(cat $file)\n"+
+	fakeCRIU(t, "[ \"$1\" != check ] || exit 0\nfile=$(cat "+wait+" 2>/dev/null) || exit 1\nwas=$(cat $file)\nexec 9<. && cd /\n"+
 		"while kill -0 $PPID 2>/dev/null; do sleep 0.1; done\nsleep 1\necho $was >$file\necho >>"+wait+".ended\n")
 	m := start(t)
 	m.pull(world.Busybox)
