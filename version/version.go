@@ -4,6 +4,7 @@ package version
 
 import (
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -53,12 +54,7 @@ func semantic(v string) bool {
 	if len(numbers) != 3 || built && !identifiers(build, true) || early && !identifiers(pre, false) {
 		return false
 	}
-	for _, n := range numbers {
-		if !numeric(n) || padded(n) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(numbers, func(n string) bool { return !numeric(n) || padded(n) })
 }
 
 // identifiers says whether a text is identifiers with dots between them. Only build metadata may

@@ -89,8 +89,7 @@ func isExit(err error) bool {
 
 // reason is an error without the name of the program, which its reader knows.
 func reason(err error) string {
-	var named *exec.Error
-	if errors.As(err, &named) {
+	if named, ok := errors.AsType[*exec.Error](err); ok {
 		err = named.Err
 	}
 	return err.Error()

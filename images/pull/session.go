@@ -80,8 +80,7 @@ func (x *session) giveUp(ctx context.Context, err error) {
 // isForGood reports whether an error is one of content or of room. A registry's own has the class
 // of the latter too: it was asked too often.
 func isForGood(err error) bool {
-	var asked *registry.Error
-	if errors.As(err, &asked) {
+	if _, ok := errors.AsType[*registry.Error](err); ok {
 		return errdefs.IsDataLoss(err)
 	}
 	return errdefs.IsInvalidArgument(err) || errdefs.IsDataLoss(err) || errdefs.IsResourceExhausted(err) || durable.Full(err)

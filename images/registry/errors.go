@@ -76,8 +76,7 @@ func Describe(doing string, err error) error {
 // wrap turns an error of the transport or of containerd's resolver into an
 // Error. Of the original only the class is reachable from it.
 func (r *Repository) wrap(ctx context.Context, doing string, err error) error {
-	var done *Error
-	if errors.As(err, &done) {
+	if done, ok := errors.AsType[*Error](err); ok {
 		return done
 	}
 	cause := context.Cause(ctx)
@@ -88,8 +87,7 @@ func (r *Repository) wrap(ctx context.Context, doing string, err error) error {
 		err = cause
 	}
 	e := &Error{text: doing + ": " + explain(err)}
-	var tried *triedError
-	if errors.As(err, &tried) {
+	if tried, ok := errors.AsType[*triedError](err); ok {
 		e.text += fmt.Sprintf(" (asked %d times)", tried.times)
 	}
 	e.class, e.unavailable = classify(err)
@@ -180,12 +178,10 @@ func detailsOf(body []byte) string {
 
 // statusOf returns the status that an error is about, a registry's or a token server's.
 func statusOf(err error) (int, bool) {
-	var own *statusError
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*statusError](err); ok {
 		return own.code, true
 	}
-	var theirs remoteerrors.ErrUnexpectedStatus
-	if errors.As(err, &theirs) {
+	if theirs, ok := errors.AsType[remoteerrors.ErrUnexpectedStatus](err); ok {
 		return theirs.StatusCode, true
 	}
 	return 0, false

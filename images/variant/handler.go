@@ -95,8 +95,7 @@ func NoMatch(entries []ocispec.Descriptor, handlers, all Handlers) error {
 		want = append(want, h.Platforms...)
 	}
 	_, err := Select(entries, want)
-	var none *NoMatchError
-	if errors.As(err, &none) {
+	if none, ok := errors.AsType[*NoMatchError](err); ok {
 		for _, c := range Choices(entries, all) {
 			none.Takers = append(none.Takers, c.Handler.Name)
 		}

@@ -145,8 +145,7 @@ func strict(js []byte, into any, bad *fields.Problems) error {
 
 // cleaned writes a decoder's error on one line, without the names of Go's types, and in bounds.
 func cleaned(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		advice := ""
 		if wrong.Type.Kind() == reflect.String {
 			advice = "; write it in quotes"

@@ -202,8 +202,7 @@ func (p *parser) namespace() string {
 }
 
 func (p *parser) fail(at place, name string, err error) {
-	var refusal fields.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[fields.Refusal](err); ok {
 		err = refusal.At(func(path string) int { return at.lines.of(at.item, path) })
 	}
 	if !errors.Is(err, errdefs.ErrInvalidArgument) {

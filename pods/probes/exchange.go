@@ -98,8 +98,7 @@ func (w *web) connect(ctx context.Context, t *target) (net.Conn, error) {
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		conn.Close()
-		var record tls.RecordHeaderError
-		if errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" {
+		if record, ok := errors.AsType[tls.RecordHeaderError](err); ok && string(record.RecordHeader[:]) == "HTTP/" {
 			return nil, http.ErrSchemeMismatch
 		}
 		return nil, err

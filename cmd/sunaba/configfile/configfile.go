@@ -33,8 +33,7 @@ func (f File) Decode(c any) error {
 	if err == nil {
 		return nil
 	}
-	var missing *toml.StrictMissingError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 		var all []error
 		known := Keys(c)
 		for _, e := range missing.Errors {
@@ -43,8 +42,7 @@ func (f File) Decode(c any) error {
 		}
 		return errors.Join(all...)
 	}
-	var bad *toml.DecodeError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := bad.Position()
 		return fmt.Errorf("%s:%d: %s", f.Name, line, strings.TrimPrefix(bad.Error(), "toml: "))
 	}

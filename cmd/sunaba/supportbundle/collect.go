@@ -158,8 +158,7 @@ var errUndecoded = errors.New("cannot be decoded")
 
 // reason is why something cannot be read, without any of what it holds.
 func reason(err error) string {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err
 	}
 	return strings.TrimSuffix(err.Error(), ": "+errdefs.ErrInvalidArgument.Error())

@@ -72,8 +72,7 @@ func (n Node) damaged(digest string, skip compile.Steps) string {
 	if err == nil {
 		return ""
 	}
-	var missing *fs.PathError
-	if errors.As(err, &missing) && errors.Is(missing, fs.ErrNotExist) {
+	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(missing, fs.ErrNotExist) {
 		if _, err := os.Lstat(filepath.Dir(missing.Path)); errors.Is(err, fs.ErrNotExist) {
 			return ""
 		}

@@ -72,8 +72,7 @@ func Open(file string, logger *slog.Logger) *Keychain {
 func parseDockerConfig(data []byte) (dockerConfig, error) {
 	var d dockerConfig
 	if err := json.Unmarshal(data, &d); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) { // no other text: it could quote a secret
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok { // no other text: it could quote a secret
 			return d, fmt.Errorf("not JSON at byte %d", syntax.Offset)
 		}
 		return d, errors.New("not in the form of Docker's config.json")

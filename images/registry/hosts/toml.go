@@ -75,13 +75,11 @@ func parseHosts(file string, data []byte) ([]Config, error) {
 
 // located puts the line before a complaint about TOML.
 func located(err error) error {
-	var missing *toml.StrictMissingError
-	if errors.As(err, &missing) && len(missing.Errors) > 0 {
+	if missing, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(missing.Errors) > 0 {
 		line, _ := missing.Errors[0].Position()
 		return fmt.Errorf("line %d: unknown field %q", line, strings.Join(missing.Errors[0].Key(), "."))
 	}
-	var decode *toml.DecodeError
-	if errors.As(err, &decode) {
+	if decode, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := decode.Position()
 		return fmt.Errorf("line %d: %s", line, strings.TrimPrefix(decode.Error(), "toml: "))
 	}

@@ -166,8 +166,7 @@ func (p *process) ending(err error) (code uint32, text string) {
 	case errors.As(err, &exit):
 		return exit.ExitCode(), ""
 	}
-	var f *fault
-	if errors.As(err, &f) && f.class == link.Precondition {
+	if f, ok := errors.AsType[*fault](err); ok && f.class == link.Precondition {
 		fmt.Fprintln(os.Stderr, err)
 		return exitTrap, err.Error()
 	}
@@ -183,8 +182,7 @@ func (p *process) trapText(err error) (stack, name string) {
 	if _, after, found := strings.Cut(name, "wasm error: "); found {
 		name = after
 	}
-	var trap *canonical.Trap
-	if errors.As(err, &trap) {
+	if trap, ok := errors.AsType[*canonical.Trap](err); ok {
 		name = trap.Error()
 	} else if function := trapped(stack); function != "" {
 		name += ", in " + function

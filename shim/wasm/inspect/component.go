@@ -91,8 +91,7 @@ func (r *Report) component(file []byte) {
 // lowered looks at the module that is made of the component, and refuses one of which none is made.
 func (r *Report) lowered(c *component.Component) {
 	made, err := lower.Decoded(c)
-	var refused *component.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*component.RefusedError](err); ok {
 		for _, why := range refused.Reasons {
 			r.refuse("%s", why)
 		}

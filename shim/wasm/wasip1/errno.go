@@ -188,8 +188,7 @@ func ErrnoOf(err error) Errno {
 	case Errno:
 		return err
 	}
-	var number syscall.Errno
-	if errors.As(err, &number) {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return hostErrno(number)
 	}
 	return eio

@@ -99,8 +99,7 @@ var files = map[unix.Errno]File{
 
 // OfFile translates the error of an operation on a file.
 func OfFile(err error) File {
-	var number unix.Errno
-	if errors.As(err, &number) {
+	if number, ok := errors.AsType[unix.Errno](err); ok {
 		if c, known := files[number]; known {
 			return c
 		}
