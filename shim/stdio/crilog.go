@@ -31,6 +31,7 @@ type logFile struct {
 	mu      sync.Mutex
 	file    *os.File // nil when the last stream has ended
 	streams int
+	writes  int
 	failing bool // the last write failed and was reported
 
 	meter *meter      // nil without limits
@@ -117,6 +118,7 @@ func (l *logFile) write(records []byte) {
 	if len(records) == 0 || l.file == nil {
 		return
 	}
+	l.writes++
 	n, err := l.file.Write(records)
 	if err == nil {
 		l.failing = false

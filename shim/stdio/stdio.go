@@ -273,6 +273,19 @@ func (s *Streams) Reopen() error {
 // Drained is closed when the last byte of output has been passed on.
 func (s *Streams) Drained() <-chan struct{} { return s.drained }
 
+// Logged is how often the log was written to, and whether it is being written to now, for which a
+// disk may need long.
+func (s *Streams) Logged() (writes int, now bool) {
+	if s.file == nil {
+		return 0, false
+	}
+	if !s.file.mu.TryLock() {
+		return 0, true
+	}
+	defer s.file.mu.Unlock()
+	return s.file.writes, false
+}
+
 // Close ends copying. What can be read without waiting is passed on first. It is idempotent.
 func (s *Streams) Close() {
 	s.end.Do(func() {

@@ -24,6 +24,9 @@ import (
 // its parent with the parent's output, can take longer.
 const drainTime = 2 * time.Second
 
+// slowTime is drainTime while lines get into the log, or wait for its disk.
+const slowTime = 30 * time.Second
+
 // process is one process of a container: init, or one that was executed in it.
 type process struct {
 	id       string // exec id, "" = init
@@ -136,12 +139,21 @@ func (p *process) end(exit shim.Exit, announce func()) {
 }
 
 // drain waits until the output has been passed on, but not for ever. The limit counts once output
-// does not wait for an attacher any more.
+// does not wait for an attacher any more, and anew while lines get into the log.
 func (p *process) drain(limit time.Duration) {
 	p.streams.Awaited()
-	select {
-	case <-p.streams.Drained():
-	case <-time.After(limit):
+	slow := time.After(slowTime)
+	last, _ := p.streams.Logged()
+	for busy := true; busy; {
+		select {
+		case <-p.streams.Drained():
+			return
+		case <-slow:
+			return
+		case <-time.After(limit):
+			now, writes := p.streams.Logged()
+			last, busy = now, writes || now != last
+		}
 	}
 }
 

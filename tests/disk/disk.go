@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -108,4 +109,26 @@ func TakeInodes(t *testing.T, disk string) (free func()) {
 			t.Error(err)
 		}
 	}
+}
+
+// Freeze lets every write to a disk wait until what it returns is called, at the latest at the end
+// of the test.
+func Freeze(t *testing.T, disk string) (thaw func()) {
+	t.Helper()
+	dir, err := os.Open(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const freeze, unfreeze = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of linux/fs.h
+	if err := unix.IoctlSetInt(int(dir.Fd()), freeze, 0); err != nil {
+		t.Fatal(err)
+	}
+	thaw = sync.OnceFunc(func() {
+		defer dir.Close()
+		if err := unix.IoctlSetInt(int(dir.Fd()), unfreeze, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(thaw)
+	return thaw
 }
