@@ -3,10 +3,9 @@
 package kernelfile
 
 import (
-	"bytes"
 	"os"
 	"slices"
-	"unsafe"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,20 +26,16 @@ func ReadRecord(path string) (string, error) {
 	return string(data), err
 }
 
-// AppendRecord is ReadRecord into room that the caller has, of the path that the parts are
-// together, which saves the garbage: statistics are read every few seconds, a dozen files for each
-// of hundreds of pods.
+// AppendRecord is ReadRecord into room that the caller has, which saves the garbage: statistics are
+// read every few seconds, a dozen files for each of hundreds of pods. The path is what its parts
+// are together.
 func AppendRecord(room []byte, path ...string) ([]byte, error) { return read(room, true, path...) }
 
 func read(data []byte, record bool, parts ...string) ([]byte, error) {
-	var room [512]byte
-	path := room[:0]
-	for _, part := range parts {
-		path = append(path, part...)
-	}
-	fd, err := retry(func() (int, error) { return open(append(path, 0)) })
+	path := strings.Join(parts, "")
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: string(path), Err: err}
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
 	for {
@@ -49,26 +44,13 @@ func read(data []byte, record bool, parts ...string) ([]byte, error) {
 		}
 		n, err := retry(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
 		if err != nil {
-			return nil, &os.PathError{Op: "read", Path: string(path), Err: err}
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
 		}
 		data = data[:len(data)+n]
 		if n == 0 || record && len(data) < cap(data) {
 			return data, nil
 		}
 	}
-}
-
-// open is unix.Open without a copy of the path, which ends with a zero byte and has no other.
-func open(path []byte) (int, error) {
-	if bytes.IndexByte(path, 0) != len(path)-1 {
-		return -1, unix.EINVAL
-	}
-	here := unix.AT_FDCWD
-	fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(here), uintptr(unsafe.Pointer(&path[0])), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_LARGEFILE, 0, 0, 0)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(fd), nil
 }
 
 func retry(call func() (int, error)) (int, error) {
