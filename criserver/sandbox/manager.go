@@ -174,7 +174,7 @@ func (m *Manager) NetNS(id string) (full, path string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	return rec.ID, s.Namespaces(rec.Config.Value).Net, nil
+	return rec.ID, s.NetNamespace(rec.Config.Value), nil
 }
 
 // Leaf is the cgroup of one container of a sandbox, or (with the sandbox's id) of its shim, as OCI

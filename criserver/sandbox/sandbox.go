@@ -72,11 +72,8 @@ func (s *Sandbox) PausePID() int { return s.pause.PID() }
 // host's.
 func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 	kinds := Pins(config)
-	var ns spec.Namespaces
+	ns := spec.Namespaces{Net: s.NetNamespace(config)}
 	dir := s.pins()
-	if kinds.Net {
-		ns.Net = filepath.Join(dir, netns.NetFile)
-	}
 	if kinds.IPC {
 		ns.IPC = filepath.Join(dir, netns.IPCFile)
 	}
@@ -90,6 +87,14 @@ func (s *Sandbox) Namespaces(config *runtime.PodSandboxConfig) spec.Namespaces {
 		ns.PID = fmt.Sprintf("/proc/%d/ns/pid", pid)
 	}
 	return ns
+}
+
+// NetNamespace is the Net of Namespaces alone.
+func (s *Sandbox) NetNamespace(config *runtime.PodSandboxConfig) string {
+	if !Pins(config).Net {
+		return ""
+	}
+	return filepath.Join(s.pins(), netns.NetFile)
 }
 
 // lock takes the right to end the sandbox.

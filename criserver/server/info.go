@@ -95,7 +95,7 @@ func (a *sandboxAPI) sandboxInfo(ctx context.Context, rec state.Sandbox) (map[st
 		if shim := s.Shim(); shim != nil {
 			info.PID = shim.PID()
 		}
-		if ns := s.Namespaces(rec.Config.Value).Net; ns != "" {
+		if ns := s.NetNamespace(rec.Config.Value); ns != "" {
 			info.Network = PodNetwork{Kind: "pod", NetNS: ns, Interface: rec.Network.Interface, Raw: rec.Network.Raw}
 		}
 	}

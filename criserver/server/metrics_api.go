@@ -30,7 +30,7 @@ func (a *metricsAPI) ListMetricDescriptors(context.Context, *runtime.ListMetricD
 }
 
 func (a *metricsAPI) ListPodSandboxMetrics(ctx context.Context, _ *runtime.ListPodSandboxMetricsRequest) (*runtime.ListPodSandboxMetricsResponse, error) {
-	pods, err := a.metrics(ctx, a.ready())
+	pods, err := a.metrics(ctx, a.ready(), runningByPod(a.containers.List()))
 	return &runtime.ListPodSandboxMetricsResponse{PodMetrics: pods}, err
 }
 
@@ -39,10 +39,10 @@ func (a *metricsAPI) ListPodSandboxMetrics(ctx context.Context, _ *runtime.ListP
 const metricsBatch = 25
 
 func (a *metricsAPI) StreamPodSandboxMetrics(_ *runtime.StreamPodSandboxMetricsRequest, out runtime.RuntimeService_StreamPodSandboxMetricsServer) error {
-	recs := a.ready()
+	recs, containers := a.ready(), runningByPod(a.containers.List())
 	for len(recs) > 0 {
 		n := min(metricsBatch, len(recs))
-		pods, err := a.metrics(out.Context(), recs[:n])
+		pods, err := a.metrics(out.Context(), recs[:n], containers)
 		if err != nil {
 			return err
 		}
@@ -62,8 +62,7 @@ func (a *metricsAPI) ready() []state.Sandbox {
 }
 
 // metrics measures pods and their running containers. What ends at this moment is left out.
-func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox) ([]*runtime.PodSandboxMetrics, error) {
-	containers := runningByPod(a.containers.List())
+func (a *metricsAPI) metrics(ctx context.Context, recs []state.Sandbox, containers map[string][]*state.Container) ([]*runtime.PodSandboxMetrics, error) {
 	fs := a.meter.fileSystem()
 	return measure(ctx, recs, func(rec state.Sandbox) (*runtime.PodSandboxMetrics, error) {
 		var parts []*runtime.ContainerMetrics // before the pod, which has never used less than they
@@ -137,7 +136,7 @@ func (m *meter) links(rec state.Sandbox, containers []*state.Container) ([]stats
 	if err != nil {
 		return nil, err
 	}
-	ns := s.Namespaces(rec.Config.Value).Net
+	ns := s.NetNamespace(rec.Config.Value)
 	if ns == "" {
 		return nil, nil
 	}

@@ -40,15 +40,10 @@ func (r *Reader) Tasks(cg string, first int) Tasks {
 // maxOpenFiles finds the soft limit in the form of /proc/<pid>/limits, which, unlike the system
 // call, may be read of every user's processes.
 func maxOpenFiles(limits string) (uint64, bool) {
-	for line := range strings.Lines(limits) {
-		rest, ok := strings.CutPrefix(line, "Max open files")
-		if !ok {
-			continue
-		}
-		if f := strings.Fields(rest); len(f) > 0 {
-			n, err := strconv.ParseUint(f[0], 10, 64)
-			return n, err == nil
-		}
+	_, rest, _ := strings.Cut("\n"+limits, "\nMax open files")
+	for first := range strings.FieldsSeq(rest) {
+		n, err := strconv.ParseUint(first, 10, 64)
+		return n, err == nil
 	}
 	return 0, false
 }

@@ -16,7 +16,7 @@ const Max = math.MaxUint64
 // only.
 func (g *Group) Number(controller, name string) (uint64, error) {
 	var room [64]byte
-	text, err := kernelfile.AppendRecord(room[:0], g.File(controller, name))
+	text, err := g.record(room[:0], controller, name)
 	if err != nil {
 		return 0, err
 	}
@@ -36,15 +36,9 @@ type Table []byte
 
 // Find returns a name's number, and whether there is one.
 func (t Table) Find(name string) (n uint64, found bool) {
-	for from := 0; from <= len(t); from++ {
-		at := bytes.Index(t[from:], []byte(name))
-		if at < 0 {
-			break
-		}
-		from += at
-		if rest, ok := bytes.CutPrefix(t[from+len(name):], []byte(" ")); ok && (from == 0 || t[from-1] == '\n') {
-			line, _, _ := bytes.Cut(rest, []byte("\n"))
-			n, err := strconv.ParseUint(string(line), 10, 64)
+	for line := range bytes.Lines(t) {
+		if len(line) > len(name) && line[len(name)] == ' ' && string(line[:len(name)]) == name {
+			n, err := strconv.ParseUint(string(bytes.TrimSuffix(line[len(name)+1:], []byte("\n"))), 10, 64)
 			return n, err == nil
 		}
 	}
@@ -60,13 +54,23 @@ func (t Table) Of(name string) uint64 {
 // Table reads one of the group's files that has lines of "name number", into room that the caller
 // has.
 func (g *Group) Table(room []byte, controller, name string) (Table, error) {
-	return kernelfile.AppendRecord(room, g.File(controller, name))
+	return g.record(room, controller, name)
+}
+
+// record reads one of the group's files into room.
+func (g *Group) record(room []byte, controller, name string) ([]byte, error) {
+	root := g.mounts.root(controller)
+	if root == "" {
+		return kernelfile.AppendRecord(room) // there is no such hierarchy
+	}
+	return kernelfile.AppendRecord(room, root, g.path, "/", name)
 }
 
 // Figures returns the numbers of some names of a Table in their order, 0 for one that is missing.
 func (g *Group) Figures(controller, name string, names []string) []uint64 {
 	out := make([]uint64, len(names))
-	table, _ := g.Table(nil, controller, name) // what cannot be read is missing
+	var room [4096]byte
+	table, _ := g.Table(room[:0], controller, name) // what cannot be read is missing
 	for i, name := range names {
 		out[i] = table.Of(name)
 	}

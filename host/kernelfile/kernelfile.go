@@ -5,6 +5,7 @@ package kernelfile
 import (
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +14,7 @@ import (
 // as long as it is open; here it is opened, read and closed.
 func Read(path string) (string, error) {
 	var room [4096]byte
-	data, err := read(room[:0], path, false)
+	data, err := read(room[:0], false, path)
 	return string(data), err
 }
 
@@ -26,10 +27,12 @@ func ReadRecord(path string) (string, error) {
 }
 
 // AppendRecord is ReadRecord into room that the caller has, which saves the garbage: statistics are
-// read every few seconds, a dozen files for each of hundreds of pods.
-func AppendRecord(room []byte, path string) ([]byte, error) { return read(room, path, true) }
+// read every few seconds, a dozen files for each of hundreds of pods. The path is what its parts
+// are together.
+func AppendRecord(room []byte, path ...string) ([]byte, error) { return read(room, true, path...) }
 
-func read(data []byte, path string, record bool) ([]byte, error) {
+func read(data []byte, record bool, parts ...string) ([]byte, error) {
+	path := strings.Join(parts, "")
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}

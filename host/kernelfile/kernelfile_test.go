@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -38,5 +39,35 @@ func TestRead(t *testing.T) {
 		if got, err := Read("/proc/self/maps"); err != nil || !strings.Contains(got, "[stack]") {
 			t.Errorf("%s of a long file: %d bytes, %v", name, len(got), err)
 		}
+	}
+}
+
+// A path is what its parts are together, however long, and none that a zero byte would cut short.
+func TestParts(t *testing.T) {
+	dir := t.TempDir()
+	deep := dir
+	for range 8 {
+		deep = filepath.Join(deep, strings.Repeat("d", 100))
+	}
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{dir, deep} {
+		if err := os.WriteFile(filepath.Join(folder, "file"), []byte("7"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := AppendRecord(nil, folder, "/", "", "file"); err != nil || string(got) != "7" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if got, err := AppendRecord(nil, dir, "/file", "\x00", "more"); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a path with a zero byte: %q, %v", got, err)
+	}
+	var path *os.PathError
+	if _, err := AppendRecord(nil, dir, "/", "none"); !errors.As(err, &path) || path.Path != dir+"/none" || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := AppendRecord(nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no path: %v", err)
 	}
 }

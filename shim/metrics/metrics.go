@@ -6,7 +6,6 @@ package metrics
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,7 +114,6 @@ func blkio1(g *cgroup.Group) encode.Message {
 var (
 	cpuV2          = []string{"usage_usec", "user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec", "", "nr_bursts", "burst_usec"}
 	memoryEventsV2 = []string{"low", "high", "max", "oom", "oom_kill", "oom_group_kill"}
-	ioV2           = []string{"rbytes", "wbytes", "rios", "wios"} // from 3 on
 	memoryV2       = []string{
 		"anon", "file", "kernel_stack", "slab", "sock", "shmem", "file_mapped", "file_dirty", "file_writeback", "anon_thp",
 		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable", "slab_reclaimable", "slab_unreclaimable",
@@ -153,20 +151,9 @@ func memory2(g *cgroup.Group) encode.Message {
 
 // io2 has one entry for each device.
 func io2(g *cgroup.Group) encode.Message {
-	text, _ := kernelfile.Read(g.File("io", "io.stat")) // what cannot be read is missing
-	var devices []usage.DeviceNumber
-	counts := map[usage.DeviceNumber][]uint64{}
-	for at, c := range usage.DeviceCounts(text) {
-		if counts[at] == nil {
-			devices, counts[at] = append(devices, at), make([]uint64, len(ioV2))
-		}
-		if i := slices.Index(ioV2, c.Name); i >= 0 {
-			counts[at][i] = c.Value
-		}
-	}
 	var m encode.Message
-	for _, at := range devices {
-		m.Message(1, encode.Numbers(append([]uint64{at.Major, at.Minor}, counts[at]...)))
+	for _, d := range usage.Devices2(g) {
+		m.Message(1, encode.Numbers([]uint64{d.Major, d.Minor, d.ReadBytes, d.WriteBytes, d.Reads, d.Writes}))
 	}
 	return m
 }
@@ -197,10 +184,7 @@ func stall(s usage.Stall) encode.Message {
 
 // number reads a file that holds one number, 0 if it does not.
 func number(g *cgroup.Group, controller, name string) uint64 {
-	n, err := g.Number(controller, name)
-	if err != nil {
-		return 0
-	}
+	n, _ := g.Number(controller, name)
 	return n
 }
 

@@ -21,48 +21,37 @@ type Device struct {
 // scheduler is.
 func devices1(g *cgroup.Group) []Device {
 	var out []Device
-	for i, name := range []string{"blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"} {
-		text, err := kernelfile.Read(g.File("blkio", name+"_recursive"))
+	for _, file := range []struct{ name, unit string }{{"blkio.throttle.io_service_bytes", "bytes"}, {"blkio.throttle.io_serviced", ""}} {
+		text, err := kernelfile.Read(g.File("blkio", file.name+"_recursive"))
 		if err != nil {
-			text, err = kernelfile.Read(g.File("blkio", name))
+			text, err = kernelfile.Read(g.File("blkio", file.name))
 		}
 		if err != nil {
 			return out
 		}
-		for at, c := range DeviceCounts(text) {
-			d := device(&out, at)
-			switch {
-			case c.Name == "Read" && i == 0:
-				d.ReadBytes = c.Value
-			case c.Name == "Write" && i == 0:
-				d.WriteBytes = c.Value
-			case c.Name == "Read":
-				d.Reads = c.Value
-			case c.Name == "Write":
-				d.Writes = c.Value
-			}
-		}
+		out = count(out, text, file.unit)
 	}
 	return out
 }
 
-// devices2 reads the counters of version 2.
-func devices2(g *cgroup.Group) []Device {
-	text, err := kernelfile.Read(g.File("io", "io.stat"))
-	if err != nil {
-		return nil
-	}
-	var out []Device
+// Devices2 reads the counters of version 2.
+func Devices2(g *cgroup.Group) []Device {
+	text, _ := kernelfile.Read(g.File("io", "io.stat")) // what cannot be read is missing
+	return count(nil, text, "")
+}
+
+// count adds what a file counts; its names do not say the unit in version 1.
+func count(out []Device, text, unit string) []Device {
 	for at, c := range DeviceCounts(text) {
 		d := device(&out, at)
-		switch c.Name {
-		case "rbytes":
+		switch unit + c.Name {
+		case "bytesRead", "rbytes":
 			d.ReadBytes = c.Value
-		case "wbytes":
+		case "bytesWrite", "wbytes":
 			d.WriteBytes = c.Value
-		case "rios":
+		case "Read", "rios":
 			d.Reads = c.Value
-		case "wios":
+		case "Write", "wios":
 			d.Writes = c.Value
 		}
 	}

@@ -74,6 +74,11 @@ func parsePressure(text string) *Pressure {
 		for _, f := range fields[1:] {
 			key, value, _ := strings.Cut(f, "=")
 			n, err := strconv.ParseFloat(value, 64)
+			if key == "total" {
+				var us int64
+				us, err = strconv.ParseInt(value, 10, 64)
+				stall.Total = time.Duration(us) * time.Microsecond
+			}
 			if err != nil {
 				return nil
 			}
@@ -84,12 +89,6 @@ func parsePressure(text string) *Pressure {
 				stall.Avg60 = n
 			case "avg300":
 				stall.Avg300 = n
-			case "total":
-				us, err := strconv.ParseInt(value, 10, 64)
-				if err != nil {
-					return nil
-				}
-				stall.Total = time.Duration(us) * time.Microsecond
 			}
 		}
 		found = true

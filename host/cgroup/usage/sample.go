@@ -42,7 +42,8 @@ type Sample struct {
 func (r *Reader) Sample(cg string) (Sample, error) {
 	var s Sample
 	g := r.mounts.Group(cg)
-	m, stat, err := memory(nil, g)
+	var room [4096]byte
+	m, stat, err := memory(room[:0], g)
 	if err != nil {
 		return s, err
 	}
@@ -68,10 +69,10 @@ func sample1(g *cgroup.Group, s *Sample, memory cgroup.Table) error {
 		return err
 	}
 	s.Usage = time.Duration(usage)
-	used := optionalTable(g, "cpuacct", "cpuacct.stat")
-	s.User, s.System = time.Duration(used.Of("user"))*tick, time.Duration(used.Of("system"))*tick
-	throttle := optionalTable(g, "cpu", "cpu.stat")
-	s.Periods, s.ThrottledPeriods, s.Throttled = throttle.Of("nr_periods"), throttle.Of("nr_throttled"), time.Duration(throttle.Of("throttled_time"))
+	used := g.Figures("cpuacct", "cpuacct.stat", []string{"user", "system"})
+	s.User, s.System = time.Duration(used[0])*tick, time.Duration(used[1])*tick
+	throttle := g.Figures("cpu", "cpu.stat", []string{"nr_periods", "nr_throttled", "throttled_time"})
+	s.Periods, s.ThrottledPeriods, s.Throttled = throttle[0], throttle[1], time.Duration(throttle[2])
 	s.Shares, s.Period = optional(g, "cpu", "cpu.shares"), optional(g, "cpu", "cpu.cfs_period_us")
 	s.Quota = optional(g, "cpu", "cpu.cfs_quota_us") // -1 means no quota and does not parse
 
@@ -83,7 +84,7 @@ func sample1(g *cgroup.Group, s *Sample, memory cgroup.Table) error {
 	if s.Peak, err = number(g, "memory", "memory.max_usage_in_bytes"); err == nil {
 		s.HasPeak = true
 	}
-	s.OOMKills = optionalTable(g, "memory", "memory.oom_control").Of("oom_kill")
+	s.OOMKills = g.Figures("memory", "memory.oom_control", []string{"oom_kill"})[0]
 	s.Devices = devices1(g)
 	return nil
 }
@@ -108,9 +109,9 @@ func sample2(g *cgroup.Group, s *Sample, memory cgroup.Table) error {
 	if s.Peak, err = number(g, "memory", "memory.peak"); err == nil {
 		s.HasPeak = true
 	}
-	events := optionalTable(g, "memory", "memory.events")
-	s.Failures, s.OOMKills = events.Of("max"), events.Of("oom_kill")
-	s.Devices = devices2(g)
+	events := g.Figures("memory", "memory.events", []string{"max", "oom_kill"})
+	s.Failures, s.OOMKills = events[0], events[1]
+	s.Devices = Devices2(g)
 	return nil
 }
 
@@ -125,15 +126,8 @@ func sharesOf(weight uint64) uint64 {
 
 // optional is number for what may not be there: 0 then.
 func optional(g *cgroup.Group, controller, name string) uint64 {
-	n, err := number(g, controller, name)
-	if err != nil {
-		return 0
+	if n, _ := g.Number(controller, name); n < unlimited {
+		return n
 	}
-	return n
-}
-
-// optionalTable is table for what may not be there: empty then.
-func optionalTable(g *cgroup.Group, controller, name string) cgroup.Table {
-	t, _ := table(nil, g, controller, name)
-	return t
+	return 0
 }
