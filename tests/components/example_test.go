@@ -22,7 +22,7 @@ func TestNotes(t *testing.T) {
 	if err := all.FromPython(t.Context(), components.Proxy, file, component); err != nil {
 		t.Fatal(err)
 	}
-	ours, theirs := both(t, component, append(wasmtime(all, "serve", "python"), "-Scli")...)
+	ours, theirs := both(t, component, append(wasmtime(t, all, "serve", "python"), "-Scli")...)
 	servers := map[string]string{"here": ours, "wasmtime": theirs}
 	long := strings.Repeat("all of it ", 30000)
 	for _, c := range []struct {
@@ -74,7 +74,7 @@ func TestMask(t *testing.T) {
 		w.Write(body)
 	}))
 	t.Setenv("UPSTREAM", behind.URL)
-	ours, theirs := both(t, component, append(wasmtime(all, "serve", "javascript"), "-Scli", "-Sinherit-env")...)
+	ours, theirs := both(t, component, append(wasmtime(t, all, "serve", "javascript"), "-Scli", "-Sinherit-env")...)
 	servers := map[string]string{"here": ours, "wasmtime": theirs}
 	ask := func(target, kind, text string) map[string]string {
 		got := map[string]string{}

@@ -160,7 +160,7 @@ func (r row) play(t *testing.T, command ...string) outcome {
 	}
 	component := command[len(command)-1]
 	args := append(append(command[1:len(command)-1:len(command)-1], before...), component)
-	const patience = 5 * time.Minute // SpiderMonkey and CPython are compiled in each run
+	const patience = 5 * time.Minute // SpiderMonkey and CPython are compiled here in each run
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], append(args, strings.Fields(r.args)...)...)
@@ -175,9 +175,19 @@ func (r row) play(t *testing.T, command ...string) outcome {
 }
 
 // wasmtime is its command for a component of a guest. SpiderMonkey and CPython are compiled by its
-// fast compiler: a fifth of the time, and what a guest does is the same.
-func wasmtime(all components.Tools, command, guest string) []string {
-	args := []string{all.Wasmtime(), command}
+// fast compiler: a fifth of the time, and what a guest does is the same. What it compiles is kept
+// in .cache, by its own rules: its machine code is not what is tested.
+func wasmtime(t *testing.T, all components.Tools, command, guest string) []string {
+	t.Helper()
+	folder, err := filepath.Abs("../../.cache/components/wasmtime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "cache.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[cache]\ndirectory = %q\n", folder), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{all.Wasmtime(), command, "-C", "cache=y", "-C", "cache-config=" + config}
 	if guest == "javascript" || guest == "python" {
 		args = append(args, "-C", "compiler=winch")
 	}
@@ -247,7 +257,7 @@ func TestAsUnderWasmtime(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			component, err := made[r.guest]()
 			need(t, err)
-			want := r.play(t, slices.Concat(wasmtime(all, "run", r.guest), r.flags, []string{component})...)
+			want := r.play(t, slices.Concat(wasmtime(t, all, "run", r.guest), r.flags, []string{component})...)
 			got := r.play(t, self, inPodFace, component)
 			trapped := r.trap && got.code == 134 && want.code == 1 // wasmtime's code where the host ends a guest
 			if got.code != want.code && !trapped {

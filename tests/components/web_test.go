@@ -223,7 +223,7 @@ func TestPythonServesAsUnderWasmtime(t *testing.T) {
 	if err := all.FromPython(t.Context(), components.Proxy, file, component); err != nil {
 		t.Fatal(err)
 	}
-	ours, theirs := both(t, component, append(wasmtime(all, "serve", "python"), "-Scli")...)
+	ours, theirs := both(t, component, append(wasmtime(t, all, "serve", "python"), "-Scli")...)
 	for _, e := range []exchange{{line: "GET /a?b", headers: []string{"x-a: 1"}}, {line: "POST /c", headers: []string{"content-length: 3"}, body: "abc"}} {
 		differ(t, e.line, e.play(t, ours, strings.NewReplacer()), e.play(t, theirs, strings.NewReplacer()))
 	}

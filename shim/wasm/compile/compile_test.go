@@ -59,11 +59,11 @@ func writeModule(t *testing.T, data []byte) string {
 	return path
 }
 
-// buildGo builds a Go command that is a guest.
+// buildGo builds a Go command that is a guest, and little more than Go's runtime.
 func buildGo(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "guest.wasm")
-	cmd := exec.Command("go", "build", "-o", out, "../engine/testdata/gosuite")
+	cmd := exec.Command("go", "build", "-o", out, "./testdata/runtime")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "GOFLAGS=-buildvcs=false -trimpath")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build guest: %v: %s", err, text)

@@ -182,14 +182,14 @@ func TestCodeThatIsRefused(t *testing.T) {
 		{"another version, plain", "hello", "hello\n", nil, compile.AllSteps, engine, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
 		{"another code", "hello", "hello\n", nil, 0, engine, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
 		{"cut", "hello", "hello\n", nil, 0, engine, func(e []byte) []byte { return e[:len(e)/2] }},
-		{"another version of a stub", "gosuite", "text", []string{"echo", "text"}, 0, engine, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
-		{"another stub", "gosuite", "text", []string{"echo", "text"}, 0, engine, func(e []byte) []byte {
+		{"another version of a stub", "suite", "text", []string{"echo", "text"}, 0, engine, func(e []byte) []byte { e[len("WAZEVO")+1] ^= 1; return e }},
+		{"another stub", "suite", "text", []string{"echo", "text"}, 0, engine, func(e []byte) []byte {
 			i := bytes.Index(e, make([]byte, 16)) // the stub is that
 			e[i+8] ^= 1
 			return e
 		}},
-		{"another file of code", "gosuite", "text", []string{"echo", "text"}, 0, ours, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
-		{"other offsets", "gosuite", "text", []string{"echo", "text"}, 0, compile.OffsetsName, func(e []byte) []byte { e[len(e)-1] ^= 0x40; return e }},
+		{"another file of code", "suite", "text", []string{"echo", "text"}, 0, ours, func(e []byte) []byte { e[len(e)/2] ^= 1; return e }},
+		{"other offsets", "suite", "text", []string{"echo", "text"}, 0, compile.OffsetsName, func(e []byte) []byte { e[len(e)-1] ^= 0x40; return e }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.guest, c.args...)

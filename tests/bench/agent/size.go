@@ -33,23 +33,26 @@ func (b *bench) size(ctx context.Context) error {
 	return nil
 }
 
-// sizes builds the program with an agent and its commands, and without, in a folder for this, and
+// sizes makes the program with an agent and its commands, and without, in folders of this one, and
 // returns their sizes in MB.
 func sizes(ctx context.Context, dir string) (with, without float64, err error) {
 	overlay, err := writeOverlay(dir)
 	if err != nil {
 		return 0, 0, err
 	}
+	whole, less := filepath.Join(dir, "with"), filepath.Join(dir, "without")
+	if err := binaries.Provide(whole, binaries.Sunaba); err != nil {
+		return 0, 0, err
+	}
+	args := []string{"build", "-trimpath", "-tags", binaries.Tags, "-ldflags=" + binaries.LinkFlags(), "-o", less + "/", "-overlay", overlay, "./cmd/sunaba"}
+	build := exec.CommandContext(ctx, "go", args...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := build.CombinedOutput(); err != nil {
+		return 0, 0, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
+	}
 	var both [2]float64
-	for i, more := range [][]string{nil, {"-overlay", overlay}} {
-		program := filepath.Join(dir, fmt.Sprint("program", i))
-		args := append([]string{"build", "-trimpath", "-tags", binaries.Tags, "-ldflags=" + binaries.LinkFlags(), "-o", program}, more...)
-		build := exec.CommandContext(ctx, "go", append(args, "./cmd/sunaba")...)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if said, err := build.CombinedOutput(); err != nil {
-			return 0, 0, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, said)
-		}
-		info, err := os.Stat(program)
+	for i, folder := range []string{whole, less} {
+		info, err := os.Stat(filepath.Join(folder, binaries.Sunaba))
 		if err != nil {
 			return 0, 0, err
 		}
