@@ -38,16 +38,18 @@ type IO struct {
 }
 
 // Options is how the caller wants a container to be run: what containerd's own shim for runc is
-// told. What is about an OCI runtime is ignored by other engines.
+// told, with the fields of the message containerd.runc.v1.Options in their order (package message).
+// What is about an OCI runtime is ignored by other engines.
 type Options struct {
-	Binary        string `json:"binary,omitempty"`        // OCI runtime; "" = the engine's default
-	Root          string `json:"root,omitempty"`          // the OCI runtime's --root; "" = the engine's default
-	SystemdCgroup bool   `json:"systemdCgroup,omitempty"` // cgroups through systemd
-	NoPivotRoot   bool   `json:"noPivotRoot,omitempty"`
-	NoNewKeyring  bool   `json:"noNewKeyring,omitempty"`
-	IOUID         uint32 `json:"ioUid,omitempty"`      // owner of the pipes of a process without a terminal
-	IOGID         uint32 `json:"ioGid,omitempty"`      // and their group
-	ShimCgroup    string `json:"shimCgroup,omitempty"` // where the shim itself goes; read when it is started
+	NoPivotRoot   bool
+	NoNewKeyring  bool
+	ShimCgroup    string // where the shim itself goes; read when it is started
+	IOUID         uint32 // owner of the pipes of a process without a terminal
+	IOGID         uint32 // and their group
+	Binary        string // OCI runtime; "" = the engine's default
+	Root          string // the OCI runtime's --root; "" = the engine's default
+	_             struct{}
+	SystemdCgroup bool // cgroups through systemd
 }
 
 // Engine turns bundles into processes.

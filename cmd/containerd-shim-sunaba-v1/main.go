@@ -13,11 +13,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/pause"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
@@ -134,10 +131,6 @@ func (a arguments) delete(ctx context.Context, stdout io.Writer) error {
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	answer, err := proto.Marshal(&task.DeleteResponse{Pid: uint32(pid), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At)})
-	if err != nil {
-		return err
-	}
-	_, err = stdout.Write(answer)
+	_, err = stdout.Write(message.Fields[any](uint32(pid), exit.Code, message.At(exit.At)))
 	return err
 }

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -21,8 +20,8 @@ import (
 // JSON.
 type extraAPI struct{ s *Service }
 
-// text is a message of extraAPI.
-type text = wrapperspb.StringValue
+// text is a message of extraAPI, google.protobuf.StringValue.
+type text struct{ Value string }
 
 func (e extraAPI) reopenLog(_ context.Context, id *text) (*text, error) {
 	c, err := e.s.table.find(id.Value)
@@ -104,14 +103,14 @@ func (e extraAPI) history(context.Context, *text) (*text, error) {
 }
 
 // launch is Create and Start in one call. What fails to start is deleted.
-func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*text, error) {
+func (t taskAPI) launch(ctx context.Context, r *message.CreateTaskRequest) (*text, error) {
 	if _, err := t.make(ctx, r, true); err != nil {
 		return nil, err
 	}
 	at := time.Now()
-	started, err := t.start(ctx, &task.StartRequest{ID: r.ID})
+	started, err := t.start(ctx, &message.ProcessRequest{ID: r.ID})
 	if err != nil {
-		_, cleanup := t.delete(ctx, &task.DeleteRequest{ID: r.ID})
+		_, cleanup := t.delete(ctx, &message.ProcessRequest{ID: r.ID})
 		t.s.note(cleanup, "delete a container that failed to start", r.ID)
 		return nil, err
 	}
@@ -130,5 +129,5 @@ func encoded(answer any) (*text, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wrapperspb.String(string(data)), nil
+	return &text{string(data)}, nil
 }

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim"
@@ -234,10 +233,7 @@ func (s state) String() string {
 	return [...]string{created: "created", running: "running", paused: "paused", stopped: "stopped", deleted: "deleted"}[s]
 }
 
-// status is the state as the Task API names it.
-func (s state) status() tasktypes.Status {
-	return [...]tasktypes.Status{
-		created: tasktypes.Status_CREATED, running: tasktypes.Status_RUNNING, paused: tasktypes.Status_PAUSED,
-		stopped: tasktypes.Status_STOPPED, deleted: tasktypes.Status_STOPPED,
-	}[s]
+// status is the state as the Task API numbers it.
+func (s state) status() int32 {
+	return [...]int32{created: 1, running: 2, paused: 4, stopped: 3, deleted: 3}[s]
 }
