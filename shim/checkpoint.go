@@ -1,19 +1,13 @@
 package shim
 
-import "context"
+import (
+	"context"
 
-// Checkpoint is how the state of a container's processes is to be written down, with the fields of
-// the message containerd.runc.v1.CheckpointOptions in their order (package message).
-type Checkpoint struct {
-	// Exit ends the container once its state is written; else it continues.
-	Exit bool
+	"github.com/sunaba-project/sunaba/shim/message"
+)
 
-	TCP, UnixSockets, Terminal, FileLocks bool // also these, if they are open
-	EmptyNamespaces                       []string
-	CgroupsMode                           string
-	Images                                string // folder for the state; it is made
-	Work                                  string // folder for logs; it is made. "" = beside the state
-}
+// Checkpoint is how the state of a container's processes is to be written down.
+type Checkpoint = message.CheckpointOptions
 
 // Checkpointer is a Container whose engine can write its state down. It is running or paused, and
 // stays so on error.

@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // Bundle is an OCI bundle whose root filesystem, if it has one, is already mounted at Rootfs.
@@ -37,20 +38,8 @@ type IO struct {
 	Console               *os.File
 }
 
-// Options is how the caller wants a container to be run: what containerd's own shim for runc is
-// told, with the fields of the message containerd.runc.v1.Options in their order (package message).
-// What is about an OCI runtime is ignored by other engines.
-type Options struct {
-	NoPivotRoot   bool
-	NoNewKeyring  bool
-	ShimCgroup    string // where the shim itself goes; read when it is started
-	IOUID         uint32 // owner of the pipes of a process without a terminal
-	IOGID         uint32 // and their group
-	Binary        string // OCI runtime; "" = the engine's default
-	Root          string // the OCI runtime's --root; "" = the engine's default
-	_             struct{}
-	SystemdCgroup bool // cgroups through systemd
-}
+// Options is how the caller wants a container to be run.
+type Options = message.RuncOptions
 
 // Engine turns bundles into processes.
 //

@@ -42,12 +42,12 @@ func DecodeOptions(value *message.Any, root, namespace string) (Options, error) 
 func CheckpointOptions(path string, value *message.Any) (c Checkpoint, err error) {
 	switch name := messageName(value); name {
 	case "":
-	case checkpointOptions:
+	case message.CheckpointOptionsName:
 		if err := message.Unmarshal(value.Value, &c); err != nil {
 			return c, fmt.Errorf("decode options: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 	default:
-		return c, fmt.Errorf("options are %q, not %s: %w", value.TypeURL, checkpointOptions, errdefs.ErrInvalidArgument)
+		return c, fmt.Errorf("options are %q, not %s: %w", value.TypeURL, message.CheckpointOptionsName, errdefs.ErrInvalidArgument)
 	}
 	c.Images = cmp.Or(c.Images, path)
 	if !filepath.IsAbs(c.Images) || c.Work != "" && !filepath.IsAbs(c.Work) {
@@ -56,17 +56,10 @@ func CheckpointOptions(path string, value *message.Any) (c Checkpoint, err error
 	return c, nil
 }
 
-// Names of the messages that runtime options come in.
-const (
-	runcOptions       = "containerd.runc.v1.Options"
-	genericOptions    = "runtimeoptions.v1.Options"
-	checkpointOptions = "containerd.runc.v1.CheckpointOptions"
-)
-
 // IsOptions says whether a message is one that DecodeOptions knows.
 func IsOptions(value *message.Any) bool {
 	name := messageName(value)
-	return name == runcOptions || name == genericOptions
+	return name == message.RuncOptionsName || name == message.RuntimeOptionsName
 }
 
 func messageName(value *message.Any) string {
@@ -81,12 +74,12 @@ func givenOptions(value *message.Any) (o Options, err error) {
 	switch name := messageName(value); name {
 	case "":
 		return o, nil
-	case runcOptions:
+	case message.RuncOptionsName:
 		if err := message.Unmarshal(value.Value, &o); err != nil {
 			return Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		return o, nil
-	case genericOptions:
+	case message.RuntimeOptionsName:
 		var r message.RuntimeOptions
 		if err := message.Unmarshal(value.Value, &r); err != nil {
 			return o, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -106,7 +99,7 @@ func givenOptions(value *message.Any) (o Options, err error) {
 // table returns where the lines of an options table go, by the names that runc has in containerd's
 // configuration. Those that lead to nil are about checkpoints, whose requests say all there is to
 // say, or were read by containerd itself.
-func (o *Options) table() map[string]any {
+func table(o *Options) map[string]any {
 	return map[string]any{
 		"BinaryName": &o.Binary, "Root": &o.Root, "SystemdCgroup": &o.SystemdCgroup, "NoPivotRoot": &o.NoPivotRoot,
 		"NoNewKeyring": &o.NoNewKeyring, "IoUid": &o.IOUID, "IoGid": &o.IOGID, "ShimCgroup": &o.ShimCgroup,
@@ -116,7 +109,7 @@ func (o *Options) table() map[string]any {
 
 // readOptions reads the lines of an options table, TOML of the form name = value.
 func readOptions(text string) (o Options, err error) {
-	known := o.table()
+	known := table(&o)
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {

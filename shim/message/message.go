@@ -27,6 +27,11 @@ func Wrap(encoded []byte) *emptypb.Empty {
 	return m
 }
 
+// Unwrap reads what ttrpc received as such a message, like Unmarshal.
+func Unwrap(m *emptypb.Empty, to any) error {
+	return Unmarshal(m.ProtoReflect().GetUnknown(), to)
+}
+
 // Marshal writes a message, from a pointer to its struct.
 func Marshal(m any) []byte { return appendMessage([]byte{}, reflect.ValueOf(m).Elem()) }
 

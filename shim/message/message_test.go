@@ -19,9 +19,9 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/host/mount"
-	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/message"
 )
 
@@ -36,6 +36,7 @@ var pairs = []pair{
 	{&anypb.Any{}, message.Any{}, nil},
 	{&timestamppb.Timestamp{}, message.Timestamp{}, nil},
 	{&emptypb.Empty{}, message.Empty{}, nil},
+	{&wrapperspb.StringValue{}, message.Text{}, nil},
 	{&types.Mount{}, mount.Mount{}, nil},
 	{&task.CreateTaskRequest{}, message.CreateTaskRequest{}, nil},
 	{&task.CreateTaskResponse{}, message.PidResponse{}, nil},
@@ -66,10 +67,10 @@ var pairs = []pair{
 	{&runtimeoptions.Options{}, message.RuntimeOptions{}, nil},
 	{&bootstrap.BootstrapParams{}, message.BootstrapParams{}, nil},
 	{&bootstrap.Extension{}, message.Extension{}, nil},
-	{&options.Options{}, shim.Options{}, map[string]string{
+	{&options.Options{}, message.RuncOptions{}, map[string]string{
 		"binary_name": "Binary", "criu_image_path": "", "criu_work_path": "", "task_api_address": "", "task_api_version": "",
 	}},
-	{&options.CheckpointOptions{}, shim.Checkpoint{}, map[string]string{
+	{&options.CheckpointOptions{}, message.CheckpointOptions{}, map[string]string{
 		"open_tcp": "TCP", "external_unix_sockets": "UnixSockets", "image_path": "Images", "work_path": "Work", "parent_path": "",
 	}},
 }
@@ -126,6 +127,14 @@ func TestEveryFieldHasItsPlace(t *testing.T) {
 		}
 		if read != ours.NumField() {
 			t.Errorf("%v has %d fields, of which %s has %d", ours, ours.NumField(), p.name(), read)
+		}
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	for n, name := range tasktypes.Status_name {
+		if int(n) >= len(message.Statuses) || !strings.EqualFold(message.Statuses[n], name) {
+			t.Errorf("status %d is %s, and here one of %q", n, name, message.Statuses)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/sunaba-project/sunaba/host/mount"
@@ -26,8 +27,17 @@ func At(t time.Time) *Timestamp {
 	return &Timestamp{t.Unix(), int32(t.Nanosecond())}
 }
 
+// AsTime is the time; as with protobuf's own type, nil is the start of 1970.
+func (t *Timestamp) AsTime() time.Time {
+	at := cmp.Or(t, &Timestamp{})
+	return time.Unix(at.Seconds, int64(at.Nanos)).UTC()
+}
+
 // Empty is google.protobuf.Empty.
 type Empty struct{}
+
+// Text is google.protobuf.StringValue.
+type Text struct{ Value string }
 
 // Entry is one of a map of strings.
 type Entry struct{ Key, Value string }
@@ -109,11 +119,14 @@ type WaitResponse struct {
 	ExitedAt   *Timestamp
 }
 
+// Statuses are the names of containerd.v1.types.Status by their numbers.
+var Statuses = []string{"unknown", "created", "running", "stopped", "paused", "pausing"}
+
 // StateResponse says what a process is doing.
 type StateResponse struct {
 	ID, Bundle            string
 	Pid                   uint32
-	Status                int32 // containerd.v1.types.Status
+	Status                int32 // see Statuses
 	Stdin, Stdout, Stderr string
 	Terminal              bool
 	ExitStatus            uint32
@@ -137,13 +150,6 @@ type StatsResponse struct{ Stats *Any }
 type ConnectResponse struct {
 	ShimPid, TaskPid uint32
 	Version          string
-}
-
-// RuntimeOptions is runtimeoptions.v1.Options: a table of options that containerd's CRI does not
-// know.
-type RuntimeOptions struct {
-	TypeURL, ConfigPath string
-	ConfigBody          []byte
 }
 
 // BootstrapParams is what containerd 2.3 and later give a shim that is started.

@@ -20,8 +20,8 @@ import (
 // JSON.
 type extraAPI struct{ s *Service }
 
-// text is a message of extraAPI, google.protobuf.StringValue.
-type text struct{ Value string }
+// text is a message of extraAPI.
+type text = message.Text
 
 func (e extraAPI) reopenLog(_ context.Context, id *text) (*text, error) {
 	c, err := e.s.table.find(id.Value)
@@ -129,5 +129,5 @@ func encoded(answer any) (*text, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &text{string(data)}, nil
+	return &text{Value: string(data)}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -233,7 +234,7 @@ func (s state) String() string {
 	return [...]string{created: "created", running: "running", paused: "paused", stopped: "stopped", deleted: "deleted"}[s]
 }
 
-// status is the state as the Task API numbers it.
+// status is the state as the Task API numbers it, to which what is deleted is stopped.
 func (s state) status() int32 {
-	return [...]int32{created: 1, running: 2, paused: 4, stopped: 3, deleted: 3}[s]
+	return int32(slices.Index(message.Statuses, min(s, stopped).String()))
 }

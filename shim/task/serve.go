@@ -111,7 +111,7 @@ func unary[Q, A any](call func(context.Context, *Q) (*A, error)) ttrpc.Method {
 		q, wrapped := new(Q), message.Wrap(nil)
 		err := unmarshal(wrapped)
 		if err == nil {
-			err = message.Unmarshal(wrapped.ProtoReflect().GetUnknown(), q)
+			err = message.Unwrap(wrapped, q)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
