@@ -168,11 +168,8 @@ func ensure(ctx context.Context, path, dir, group string, f Flags, params messag
 	}
 	listener, err := unixsocket.Listen(path, 0o600)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if conn, dialErr := unixsocket.Dial(ctx, path); dialErr == nil {
-			return conn.Close() // the pod's shim
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		if live, err := unixsocket.RemoveDead(ctx, path); live || err != nil {
+			return err // the pod's shim
 		}
 		listener, err = unixsocket.Listen(path, 0o600)
 	}
