@@ -131,6 +131,7 @@ func (a arguments) delete(ctx context.Context, stdout io.Writer) error {
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	_, err = stdout.Write(message.Fields[any](uint32(pid), exit.Code, message.At(exit.At)))
+	answer := &message.DeleteResponse{Pid: uint32(pid), ExitStatus: exit.Code, ExitedAt: message.At(exit.At)}
+	_, err = stdout.Write(message.Marshal(answer))
 	return err
 }

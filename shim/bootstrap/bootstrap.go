@@ -169,7 +169,7 @@ func ensure(ctx context.Context, path, dir, group string, f Flags, params messag
 	listener, err := unixsocket.Listen(path, 0o600)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		if live, err := unixsocket.RemoveDead(ctx, path); live || err != nil {
-			return err // the pod's shim
+			return err // a live one is the pod's shim
 		}
 		listener, err = unixsocket.Listen(path, 0o600)
 	}

@@ -32,7 +32,8 @@ func Unwrap(m *emptypb.Empty, to any) error {
 	return Unmarshal(m.ProtoReflect().GetUnknown(), to)
 }
 
-// Marshal writes a message, from a pointer to its struct.
+// Marshal writes a message, from a pointer to its struct. Whoever reads it refuses a string that is
+// not UTF-8.
 func Marshal(m any) []byte { return appendMessage([]byte{}, reflect.ValueOf(m).Elem()) }
 
 // Fields writes a message of which these are the fields, from 1 on. A message within it may be
