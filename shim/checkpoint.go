@@ -1,13 +1,6 @@
 package shim
 
-import (
-	"context"
-
-	"github.com/sunaba-project/sunaba/shim/message"
-)
-
-// Checkpoint is how the state of a container's processes is to be written down.
-type Checkpoint = message.CheckpointOptions
+import "context"
 
 // Checkpointer is a Container whose engine can write its state down. It is running or paused, and
 // stays so on error.

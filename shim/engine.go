@@ -41,6 +41,9 @@ type IO struct {
 // Options is how the caller wants a container to be run.
 type Options = message.RuncOptions
 
+// Checkpoint is how the state of a container's processes is to be written down.
+type Checkpoint = message.CheckpointOptions
+
 // Engine turns bundles into processes.
 //
 // Life story: the shim asks its engines in order whether they handle a bundle; the first that does

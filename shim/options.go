@@ -63,10 +63,8 @@ func IsOptions(value *message.Any) bool {
 }
 
 func messageName(value *message.Any) string {
-	if value == nil {
-		return ""
-	}
-	return value.TypeURL[strings.LastIndexByte(value.TypeURL, '/')+1:]
+	name := cmp.Or(value, &message.Any{}).TypeURL
+	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
 // givenOptions reads the options as they were given, by the name of their type.

@@ -14,11 +14,9 @@ type Event struct {
 	Value []byte
 }
 
-const eventPackage = "containerd.events."
-
 // of is an event whose message has these fields, from 1 on.
 func of(topic, name string, fields ...any) Event {
-	return Event{Topic: topic, Name: eventPackage + name, Value: message.Fields(fields...)}
+	return Event{Topic: topic, Name: "containerd.events." + name, Value: message.Fields(fields...)}
 }
 
 // Create says that a container was created.
