@@ -2,18 +2,6 @@ package shim
 
 import "context"
 
-// Checkpoint is how the state of a container's processes is to be written down.
-type Checkpoint struct {
-	Images string // folder for the state; it is made
-	Work   string // folder for logs; it is made. "" = beside the state
-	// Exit ends the container once its state is written; else it continues.
-	Exit bool
-
-	TCP, UnixSockets, Terminal, FileLocks bool // also these, if they are open
-	EmptyNamespaces                       []string
-	CgroupsMode                           string
-}
-
 // Checkpointer is a Container whose engine can write its state down. It is running or paused, and
 // stays so on error.
 //

@@ -13,6 +13,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // Bundle is an OCI bundle whose root filesystem, if it has one, is already mounted at Rootfs.
@@ -37,18 +38,11 @@ type IO struct {
 	Console               *os.File
 }
 
-// Options is how the caller wants a container to be run: what containerd's own shim for runc is
-// told. What is about an OCI runtime is ignored by other engines.
-type Options struct {
-	Binary        string `json:"binary,omitempty"`        // OCI runtime; "" = the engine's default
-	Root          string `json:"root,omitempty"`          // the OCI runtime's --root; "" = the engine's default
-	SystemdCgroup bool   `json:"systemdCgroup,omitempty"` // cgroups through systemd
-	NoPivotRoot   bool   `json:"noPivotRoot,omitempty"`
-	NoNewKeyring  bool   `json:"noNewKeyring,omitempty"`
-	IOUID         uint32 `json:"ioUid,omitempty"`      // owner of the pipes of a process without a terminal
-	IOGID         uint32 `json:"ioGid,omitempty"`      // and their group
-	ShimCgroup    string `json:"shimCgroup,omitempty"` // where the shim itself goes; read when it is started
-}
+// Options is how the caller wants a container to be run.
+type Options = message.RuncOptions
+
+// Checkpoint is how the state of a container's processes is to be written down.
+type Checkpoint = message.CheckpointOptions
 
 // Engine turns bundles into processes.
 //

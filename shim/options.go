@@ -10,11 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/containerd/containerd/api/types/runc/options"
-	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // DecodeOptions reads how a caller of the Task API wants its containers to be run: runc's options
@@ -25,7 +23,7 @@ import (
 // # Errors
 //
 // ErrInvalidArgument for another type, an unknown option, and a value of the wrong kind.
-func DecodeOptions(value *anypb.Any, root, namespace string) (Options, error) {
+func DecodeOptions(value *message.Any, root, namespace string) (Options, error) {
 	given, err := givenOptions(value)
 	switch {
 	case err != nil:
@@ -41,19 +39,15 @@ func DecodeOptions(value *anypb.Any, root, namespace string) (Options, error) {
 }
 
 // CheckpointOptions reads runc's options, as containerd's clients and our server send them.
-func CheckpointOptions(path string, value *anypb.Any) (Checkpoint, error) {
-	var o options.CheckpointOptions
-	if name := messageName(value); name != "" {
-		if want := string(o.ProtoReflect().Descriptor().FullName()); name != want {
-			return Checkpoint{}, fmt.Errorf("options are %q, not %s: %w", value.TypeUrl, want, errdefs.ErrInvalidArgument)
+func CheckpointOptions(path string, value *message.Any) (c Checkpoint, err error) {
+	switch name := messageName(value); name {
+	case "":
+	case message.CheckpointOptionsName:
+		if err := message.Unmarshal(value.Value, &c); err != nil {
+			return c, fmt.Errorf("decode options: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
-		if err := proto.Unmarshal(value.Value, &o); err != nil {
-			return Checkpoint{}, fmt.Errorf("decode options: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-	}
-	c := Checkpoint{
-		Images: o.ImagePath, Work: o.WorkPath, Exit: o.Exit, TCP: o.OpenTcp, UnixSockets: o.ExternalUnixSockets,
-		Terminal: o.Terminal, FileLocks: o.FileLocks, EmptyNamespaces: o.EmptyNamespaces, CgroupsMode: o.CgroupsMode,
+	default:
+		return c, fmt.Errorf("options are %q, not %s: %w", value.TypeURL, message.CheckpointOptionsName, errdefs.ErrInvalidArgument)
 	}
 	c.Images = cmp.Or(c.Images, path)
 	if !filepath.IsAbs(c.Images) || c.Work != "" && !filepath.IsAbs(c.Work) {
@@ -62,59 +56,48 @@ func CheckpointOptions(path string, value *anypb.Any) (Checkpoint, error) {
 	return c, nil
 }
 
-// Names of the messages that runtime options come in.
-const (
-	runcOptions    = "containerd.runc.v1.Options"
-	genericOptions = "runtimeoptions.v1.Options"
-)
-
 // IsOptions says whether a message is one that DecodeOptions knows.
-func IsOptions(value *anypb.Any) bool {
+func IsOptions(value *message.Any) bool {
 	name := messageName(value)
-	return name == runcOptions || name == genericOptions
+	return name == message.RuncOptionsName || name == message.RuntimeOptionsName
 }
 
-func messageName(value *anypb.Any) string {
-	name := value.GetTypeUrl()
+func messageName(value *message.Any) string {
+	name := cmp.Or(value, &message.Any{}).TypeURL
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
 // givenOptions reads the options as they were given, by the name of their type.
-func givenOptions(value *anypb.Any) (Options, error) {
+func givenOptions(value *message.Any) (o Options, err error) {
 	switch name := messageName(value); name {
 	case "":
-		return Options{}, nil
-	case runcOptions:
-		var r options.Options
-		if err := proto.Unmarshal(value.Value, &r); err != nil {
+		return o, nil
+	case message.RuncOptionsName:
+		if err := message.Unmarshal(value.Value, &o); err != nil {
 			return Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
-		return Options{
-			Binary: r.BinaryName, Root: r.Root, SystemdCgroup: r.SystemdCgroup, NoPivotRoot: r.NoPivotRoot, NoNewKeyring: r.NoNewKeyring,
-			IOUID: r.IoUid, IOGID: r.IoGid, ShimCgroup: r.ShimCgroup,
-		}, nil
-	case genericOptions:
-		var r runtimeoptions.Options
-		if err := proto.Unmarshal(value.Value, &r); err != nil {
-			return Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		return o, nil
+	case message.RuntimeOptionsName:
+		var r message.RuntimeOptions
+		if err := message.Unmarshal(value.Value, &r); err != nil {
+			return o, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		text := r.ConfigBody
 		if r.ConfigPath != "" {
-			var err error
 			if text, err = os.ReadFile(r.ConfigPath); err != nil {
-				return Options{}, fmt.Errorf("read runtime options: %w", err)
+				return o, fmt.Errorf("read runtime options: %w", err)
 			}
 		}
 		return readOptions(string(text))
 	default:
-		return Options{}, fmt.Errorf("runtime options of type %q: %w", name, errdefs.ErrInvalidArgument)
+		return o, fmt.Errorf("runtime options of type %q: %w", name, errdefs.ErrInvalidArgument)
 	}
 }
 
 // table returns where the lines of an options table go, by the names that runc has in containerd's
 // configuration. Those that lead to nil are about checkpoints, whose requests say all there is to
 // say, or were read by containerd itself.
-func (o *Options) table() map[string]any {
+func table(o *Options) map[string]any {
 	return map[string]any{
 		"BinaryName": &o.Binary, "Root": &o.Root, "SystemdCgroup": &o.SystemdCgroup, "NoPivotRoot": &o.NoPivotRoot,
 		"NoNewKeyring": &o.NoNewKeyring, "IoUid": &o.IOUID, "IoGid": &o.IOGID, "ShimCgroup": &o.ShimCgroup,
@@ -124,7 +107,7 @@ func (o *Options) table() map[string]any {
 
 // readOptions reads the lines of an options table, TOML of the form name = value.
 func readOptions(text string) (o Options, err error) {
-	known := o.table()
+	known := table(&o)
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {

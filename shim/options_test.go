@@ -3,31 +3,30 @@ package shim
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/containerd/containerd/api/types/runc/options"
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 func TestDecodeOptions(t *testing.T) {
-	pack := func(m proto.Message) *anypb.Any {
-		a, err := anypb.New(m)
+	pack := func(m proto.Message) *message.Any {
+		value, err := proto.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.TypeUrl = strings.TrimPrefix(a.TypeUrl, "type.googleapis.com/") // as typeurl names it
-		return a
+		return &message.Any{TypeURL: string(m.ProtoReflect().Descriptor().FullName()), Value: value} // as typeurl names it
 	}
 	file := filepath.Join(t.TempDir(), "options.toml")
 	if err := os.WriteFile(file, []byte("BinaryName = 'from-file'\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		in   *anypb.Any
+		in   *message.Any
 		want Options
 	}{
 		"none": {nil, Options{Root: "/default"}},
@@ -47,9 +46,9 @@ func TestDecodeOptions(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
 		}
 	}
-	for name, in := range map[string]*anypb.Any{
-		"other type":    {TypeUrl: "some.other.Options"},
-		"bad value":     {TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}},
+	for name, in := range map[string]*message.Any{
+		"other type":    {TypeURL: "some.other.Options"},
+		"bad value":     {TypeURL: "containerd.runc.v1.Options", Value: []byte{0xff}},
 		"bad bool":      pack(&runtimeoptions.Options{ConfigBody: []byte("SystemdCgroup = maybe\n")}),
 		"bad string":    pack(&runtimeoptions.Options{ConfigBody: []byte("BinaryName = crun\n")}),
 		"open string":   pack(&runtimeoptions.Options{ConfigBody: []byte("BinaryName = 'crun\n")}),

@@ -13,11 +13,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/sunaba-project/sunaba/shim/bootstrap"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/pause"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
 	"github.com/sunaba-project/sunaba/shim/wasm/guest"
@@ -134,10 +131,7 @@ func (a arguments) delete(ctx context.Context, stdout io.Writer) error {
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	answer, err := proto.Marshal(&task.DeleteResponse{Pid: uint32(pid), ExitStatus: exit.Code, ExitedAt: timestamppb.New(exit.At)})
-	if err != nil {
-		return err
-	}
-	_, err = stdout.Write(answer)
+	answer := &message.DeleteResponse{Pid: uint32(pid), ExitStatus: exit.Code, ExitedAt: message.At(exit.At)}
+	_, err = stdout.Write(message.Marshal(answer))
 	return err
 }

@@ -177,7 +177,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 		"missing program": func(c *container) { c.spec.Process.Args = []string{"/nothing"} },
 		"bad log":         func(c *container) { c.req.Stdout = "cri:///nowhere/at/all/0.log" },
 		"no engine":       func(c *container) { c.spec.Process = nil },
-		"bad runtime":     func(c *container) { c.req.Options.BinaryName = "/nowhere/runc" },
+		"bad runtime":     func(c *container) { c.req.Options.Binary = "/nowhere/runc" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := p.container(enginetest.Program{Kind: enginetest.Sleep})

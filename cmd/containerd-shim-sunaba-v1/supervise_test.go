@@ -144,7 +144,7 @@ func TestSuccessorUnderCrun(t *testing.T) {
 func testCreatedContainer(t *testing.T, runtime string) {
 	k := newSupervised(t, "")
 	c := k.container(enginetest.Program{}).script("echo out; exit 7")
-	c.req.Options.BinaryName = runtime
+	c.req.Options.Binary = runtime
 	c.create(t)
 	pid := k.status(t, c, client.StatusCreated).PID
 	k.kill(t)

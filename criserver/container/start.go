@@ -154,7 +154,7 @@ func (m *Manager) taskRequest(sb *sandbox.Sandbox, rec state.Container) (client.
 	bundle := filepath.Join(sb.Dir, rec.ID)
 	req := client.CreateRequest{
 		ID: rec.ID, Bundle: bundle, Terminal: rec.Config.Value.GetTty(),
-		Options: client.RuntimeOptions{BinaryName: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
+		Options: client.RuntimeOptions{Binary: pod.Binary, SystemdCgroup: m.o.Cgroups.Driver == cgroup.Systemd},
 	}
 	if ids := spec.UserNamespace(pod.Config.Value); ids != nil { // who may open them anew
 		req.Options.IOUID, req.Options.IOGID = ids.UID.HostID+rec.User.UID, ids.GID.HostID+rec.User.GID

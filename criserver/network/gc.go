@@ -55,10 +55,7 @@ func gcPins(sandboxesDir string, keep map[string]bool) error {
 		return nil
 	}
 	dirs, err := os.ReadDir(sandboxesDir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list sandboxes: %w", err)
 	}
 	var errs []error

@@ -31,10 +31,7 @@ type Listing[R any] struct {
 func Read[R any](dir string, check func(id string, rec R) error) (Listing[R], error) {
 	l := Listing[R]{Records: map[string]R{}, Files: map[string]string{}, Damaged: map[string]string{}, Newer: map[string]int{}, Older: map[string]string{}}
 	names, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return l, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l, fmt.Errorf("read state folder %q: %w", dir, err)
 	}
 	s := &Store[R]{dir: dir, check: check}

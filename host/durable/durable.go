@@ -121,10 +121,7 @@ func Unfinished(name string) bool {
 // no error.
 func Sweep(dir string, names ...string) error {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var left []string

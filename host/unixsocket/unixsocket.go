@@ -57,6 +57,22 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
+// RemoveDead removes the socket at a path if nobody listens on it, and says whether somebody does. A
+// missing one is no error.
+func RemoveDead(ctx context.Context, path string) (live bool, err error) {
+	conn, err := Dial(ctx, path)
+	switch {
+	case err == nil:
+		return true, conn.Close()
+	case errors.Is(err, unix.ECONNREFUSED):
+		err = os.Remove(path)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return false, err
+}
+
 // Peer asks the kernel for the process at the other end of a connection, or for who listens there:
 // as it was when the connection was made.
 func Peer(conn *net.UnixConn) (*unix.Ucred, error) {

@@ -26,9 +26,20 @@ func TestSocketsWithLongPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
+		if live, err := RemoveDead(t.Context(), path); !live || err != nil {
+			t.Errorf("remove a socket with a listener: %v, %v", live, err)
+		}
 		l.Close()
 		if _, err := Dial(t.Context(), path); err == nil {
 			t.Error("nobody listens, but somebody answers")
+		}
+		for range 2 { // the second time it is missing
+			if live, err := RemoveDead(t.Context(), path); live || err != nil {
+				t.Errorf("remove a dead socket: %v, %v", live, err)
+			}
+		}
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			t.Errorf("the dead socket is still there: %v", err)
 		}
 	}
 }

@@ -169,10 +169,7 @@ func hasTag(ref string) bool {
 // Those of the files whose import failed; the others are imported.
 func (a *Archiver) Preload(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("preload images: %w", err)
 	}
 	var errs []error

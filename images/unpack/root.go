@@ -275,10 +275,7 @@ func (s *roots) ChangeRoot(key string, fn func(dir string) error) error {
 func GlanceRoots(root string) (roots []Root, err error) {
 	dir := filepath.Join(root, "layers", "snapshots")
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a store that has never held anything
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // missing in a store that has never held anything
 		return nil, fmt.Errorf("list roots: %w", err)
 	}
 	for _, e := range entries {

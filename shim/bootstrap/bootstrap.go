@@ -20,17 +20,15 @@ import (
 	"strings"
 	"syscall"
 
-	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // Files that containerd, or an older one, expects in the bundle directory a shim was started in.
@@ -72,8 +70,11 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("read parameters: %w", err)
 	}
-	params := parseParams(input, f)
-	options, err := runtimeOptions(input, params)
+	params, sent, err := parseParams(input, f)
+	if err != nil {
+		return err
+	}
+	options, err := runtimeOptions(params)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	path := socketPath(params.GetSocketDir(), f.Address, f.Namespace, group)
+	path := socketPath(params.SocketDir, f.Address, f.Namespace, group)
 	if err := ensure(ctx, path, dir, group, f, params, options.ShimCgroup); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 	if err := os.WriteFile(filepath.Join(dir, addressName), []byte(address), 0o600); err != nil {
 		return err
 	}
-	answer, err := encodeAnswer(address, params != nil, os.Getenv(envMaxVersion) != "")
+	answer, err := encodeAnswer(address, sent, os.Getenv(envMaxVersion) != "")
 	if err != nil {
 		return err
 	}
@@ -101,29 +102,25 @@ func Start(ctx context.Context, f Flags, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// parseParams returns the parameters of a containerd that sends them, nil otherwise. Older ones
-// send runtime options on stdin, which may decode as parameters too, so the identity has to match.
-func parseParams(input []byte, f Flags) *bootapi.BootstrapParams {
-	var p bootapi.BootstrapParams
-	if len(input) == 0 || proto.Unmarshal(input, &p) != nil || p.InstanceID != f.ID || p.Namespace != f.Namespace {
-		return nil
+// parseParams reads the parameters of a containerd that sends them. Older ones send runtime options
+// on stdin, which may decode as parameters too, so the identity has to match. They become the
+// extension that they are of newer ones' parameters.
+func parseParams(input []byte, f Flags) (p message.BootstrapParams, sent bool, err error) {
+	if message.Unmarshal(input, &p) == nil && p.InstanceID == f.ID && p.Namespace == f.Namespace {
+		return p, true, nil
 	}
-	return &p
+	var options message.Any
+	if err := message.Unmarshal(input, &options); err != nil {
+		return p, false, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return message.BootstrapParams{Extensions: []message.Extension{{Value: &options}}}, false, nil
 }
 
-// runtimeOptions reads the runtime options that came with the call: an extension of the parameters,
-// or all that older ones send.
-func runtimeOptions(input []byte, params *bootapi.BootstrapParams) (shim.Options, error) {
-	if params == nil {
-		var options anypb.Any
-		if err := proto.Unmarshal(input, &options); err != nil {
-			return shim.Options{}, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-		params = &bootapi.BootstrapParams{Extensions: []*bootapi.Extension{{Value: &options}}}
-	}
+// runtimeOptions reads the runtime options among the extensions, which are about other things too.
+func runtimeOptions(params message.BootstrapParams) (shim.Options, error) {
 	for _, extension := range params.Extensions {
-		if shim.IsOptions(extension.GetValue()) { // there are extensions about other things
-			return shim.DecodeOptions(extension.GetValue(), "", "")
+		if shim.IsOptions(extension.Value) {
+			return shim.DecodeOptions(extension.Value, "", "")
 		}
 	}
 	return shim.Options{}, nil
@@ -133,7 +130,7 @@ func runtimeOptions(input []byte, params *bootapi.BootstrapParams) (shim.Options
 func encodeAnswer(address string, protobuf, versioned bool) ([]byte, error) {
 	switch {
 	case protobuf:
-		return proto.Marshal(&bootapi.BootstrapResult{Version: versionNew, Address: address, Protocol: "ttrpc"})
+		return message.Fields[any](int32(versionNew), address, "ttrpc"), nil // a BootstrapResult
 	case versioned:
 		return json.Marshal(struct {
 			Version  int    `json:"version"`
@@ -165,17 +162,14 @@ func socketPath(dir, address, namespace, group string) string {
 }
 
 // ensure starts a shim on the socket unless one answers there.
-func ensure(ctx context.Context, path, dir, group string, f Flags, params *bootapi.BootstrapParams, shimCgroup string) error {
+func ensure(ctx context.Context, path, dir, group string, f Flags, params message.BootstrapParams, shimCgroup string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	listener, err := unixsocket.Listen(path, 0o600)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		if conn, dialErr := unixsocket.Dial(ctx, path); dialErr == nil {
-			return conn.Close() // the pod's shim
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		if live, err := unixsocket.RemoveDead(ctx, path); live || err != nil {
+			return err // a live one is the pod's shim
 		}
 		listener, err = unixsocket.Listen(path, 0o600)
 	}
@@ -190,7 +184,7 @@ func ensure(ctx context.Context, path, dir, group string, f Flags, params *boota
 }
 
 // spawn starts the serve face, in a cgroup if one is named.
-func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params *bootapi.BootstrapParams, shimCgroup string) error {
+func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params message.BootstrapParams, shimCgroup string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -201,7 +195,7 @@ func spawn(listener *net.UnixListener, path, dir, group string, f Flags, params 
 	}
 	defer fd.Close()
 	args := []string{"-namespace", f.Namespace, "-id", group, "-address", f.Address, "-socket", path}
-	if f.Debug || params.GetLogLevel() < bootapi.LogLevel_LOG_LEVEL_INFO {
+	if f.Debug || params.LogLevel < 0 {
 		args = append(args, "-debug")
 	}
 	cmd := exec.Command(self, append(args, "serve")...)
@@ -245,12 +239,12 @@ func place(pid int, path string) error {
 // environment of the shim: as it came, with containerd's events address, which newer ones send as a
 // parameter. Huge pages would make its heap twice as large: docs/RATIONALE.md, "Small heaps in
 // shims and guests".
-func environment(params *bootapi.BootstrapParams) []string {
+func environment(params message.BootstrapParams) []string {
 	env := os.Environ()
 	if os.Getenv("GODEBUG") == "" {
 		env = append(env, "GODEBUG=disablethp=1")
 	}
-	if address := params.GetContainerdTtrpcAddress(); address != "" {
+	if address := params.ContainerdTTRPCAddress; address != "" {
 		env = append(env, envTTRPC+"="+strings.TrimPrefix(address, "unix://"))
 	}
 	return env

@@ -68,16 +68,7 @@ func removeSocket(ctx context.Context, dir string) error {
 		return err
 	}
 	path := strings.TrimPrefix(string(address), "unix://")
-	conn, err := unixsocket.Dial(ctx, path)
-	switch {
-	case err == nil:
-		return conn.Close() // it serves others
-	case errors.Is(err, unix.ECONNREFUSED):
-		err = os.Remove(path)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
+	_, err = unixsocket.RemoveDead(ctx, path) // a live one serves others
 	return err
 }
 

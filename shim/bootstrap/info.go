@@ -7,12 +7,9 @@ import (
 	"io"
 	"os/exec"
 
-	"github.com/containerd/containerd/api/types"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // RuntimeName is the name under which containerd's configuration refers to this shim.
@@ -25,27 +22,21 @@ func Info(ctx context.Context, version string, in io.Reader, out io.Writer) erro
 	if err != nil {
 		return fmt.Errorf("read runtime options: %w", err)
 	}
-	info := &types.RuntimeInfo{Name: RuntimeName, Version: &types.RuntimeVersion{Version: version}}
-	var options *anypb.Any
+	var options, features *message.Any
 	if len(input) > 0 {
-		options = &anypb.Any{}
-		if err := proto.Unmarshal(input, options); err != nil {
+		options = &message.Any{}
+		if err := message.Unmarshal(input, options); err != nil {
 			return fmt.Errorf("decode runtime options: %w", err)
 		}
-		info.Options = options
 	}
 	o, err := shim.DecodeOptions(options, "", "")
 	if err != nil {
 		return err
 	}
 	binary := cmp.Or(o.Binary, "runc")
-	if features, err := exec.CommandContext(ctx, binary, "features").Output(); err == nil {
-		info.Features = &anypb.Any{TypeUrl: api.TypeFeatures, Value: features}
+	if text, err := exec.CommandContext(ctx, binary, "features").Output(); err == nil {
+		features = &message.Any{TypeURL: api.TypeFeatures, Value: text}
 	}
-	answer, err := proto.Marshal(info)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(answer)
+	_, err = out.Write(message.Fields[any](RuntimeName, message.Fields(version), options, features))
 	return err
 }

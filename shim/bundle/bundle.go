@@ -87,15 +87,6 @@ func WarmUp() {
 		"args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}]},"maskedPaths":["/p"],"readonlyPaths":["/p"]}}`), &spec)
 }
 
-// writeSpec writes an OCI configuration in place of the one that is there.
-func writeSpec(dir string, spec *specs.Spec) error {
-	data, err := json.Marshal(spec)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", ConfigName, err)
-	}
-	return durable.Replace(filepath.Join(dir, ConfigName), data, 0o600)
-}
-
 // Annotate sets one annotation of the OCI configuration.
 func Annotate(dir, key, value string) error {
 	spec, err := ReadSpec(dir)
@@ -106,7 +97,7 @@ func Annotate(dir, key, value string) error {
 		spec.Annotations = map[string]string{}
 	}
 	spec.Annotations[key] = value
-	return writeSpec(dir, spec)
+	return replaceJSON(dir, ConfigName, spec)
 }
 
 // WriteTask records the container's engine and cgroup. How an earlier container in this bundle
@@ -115,7 +106,7 @@ func WriteTask(dir string, t Task) error {
 	if err := ForgetExit(dir); err != nil {
 		return err
 	}
-	return writeTask(dir, t)
+	return replaceJSON(dir, TaskName, taskRecord{taskVersion, t})
 }
 
 // UpdateTask changes what is recorded of the same container.
@@ -125,15 +116,7 @@ func UpdateTask(dir string, change func(*Task)) error {
 		return err
 	}
 	change(&t)
-	return writeTask(dir, t)
-}
-
-func writeTask(dir string, t Task) error {
-	data, err := json.Marshal(taskRecord{taskVersion, t})
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", TaskName, err)
-	}
-	return durable.Replace(filepath.Join(dir, TaskName), data, 0o600)
+	return replaceJSON(dir, TaskName, taskRecord{taskVersion, t})
 }
 
 // ReadTask returns what WriteTask recorded.
@@ -200,6 +183,15 @@ func ForgetExit(dir string) error { return durable.Remove(dir, ExitName) }
 // what the shim's client may be writing beside them.
 func Forget(dir string) error {
 	return errors.Join(durable.Sweep(dir, TaskName, PidName, ExitName), durable.Remove(dir, TaskName, PidName))
+}
+
+// replaceJSON writes a file of a bundle directory in place of the one that is there.
+func replaceJSON(dir, name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return durable.Replace(filepath.Join(dir, name), data, 0o600)
 }
 
 func readJSON(path string, v any) error {

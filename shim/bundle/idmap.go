@@ -59,7 +59,7 @@ func MapVolumes(dir string, spec *specs.Spec) error {
 	if !changed {
 		return nil
 	}
-	if err := writeSpec(dir, spec); err != nil {
+	if err := replaceJSON(dir, ConfigName, spec); err != nil {
 		return errors.Join(err, UnmapVolumes(dir))
 	}
 	return nil

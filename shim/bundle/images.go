@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -34,11 +33,7 @@ func WriteImages(dir string, images []Image) error {
 	if len(images) == 0 {
 		return durable.Remove(dir, ImagesName)
 	}
-	data, err := json.Marshal(images)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", ImagesName, err)
-	}
-	return durable.Replace(filepath.Join(dir, ImagesName), data, 0o600)
+	return replaceJSON(dir, ImagesName, images)
 }
 
 // MountImages shows the images of a bundle, with the owners that they have in a user namespace if

@@ -4,30 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"syscall"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // call asks the Task API and gives errors their class back.
-func (c *Client) call(ctx context.Context, method string, req, resp proto.Message) error {
+func (c *Client) call(ctx context.Context, method string, req, resp any) error {
 	return c.ask(ctx, api.TaskService, method, req, resp)
 }
 
 // recall is call for what may be asked twice.
-func (c *Client) recall(ctx context.Context, method string, req, resp proto.Message) error {
+func (c *Client) recall(ctx context.Context, method string, req, resp any) error {
 	return c.repeat(ctx, api.TaskService, method, req, resp)
 }
 
@@ -37,11 +30,11 @@ func (c *Client) tell(ctx context.Context, method string, request any) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
-	return c.ask(ctx, api.ExtraService, method, wrapperspb.String(string(text)), &wrapperspb.StringValue{})
+	return c.ask(ctx, api.ExtraService, method, &message.Text{Value: string(text)}, &message.Text{})
 }
 
 // decoded reads the JSON that one of our own methods has answered.
-func decoded[A any](resp *wrapperspb.StringValue, what string) (A, error) {
+func decoded[A any](resp *message.Text, what string) (A, error) {
 	var a A
 	if err := json.Unmarshal([]byte(resp.Value), &a); err != nil {
 		return a, fmt.Errorf("decode %s: %w", what, err)
@@ -56,7 +49,7 @@ func (c *Client) Create(ctx context.Context, r CreateRequest) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var resp task.CreateTaskResponse
+	var resp message.PidResponse
 	if err := c.call(ctx, "Create", req, &resp); err != nil {
 		return 0, err
 	}
@@ -69,7 +62,7 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 	if err != nil {
 		return Launched{}, err
 	}
-	var resp wrapperspb.StringValue
+	var resp message.Text
 	err = c.ask(ctx, api.ExtraService, api.MethodLaunch, req, &resp)
 	if err != nil {
 		return Launched{}, err
@@ -78,36 +71,22 @@ func (c *Client) Launch(ctx context.Context, r CreateRequest) (Launched, error) 
 }
 
 // message is the request in the Task API's words.
-func (r CreateRequest) message() (*task.CreateTaskRequest, error) {
-	opts, err := anypb.New(&options.Options{
-		BinaryName:    r.Options.BinaryName,
-		Root:          r.Options.Root,
-		SystemdCgroup: r.Options.SystemdCgroup,
-		IoUid:         r.Options.IOUID,
-		IoGid:         r.Options.IOGID,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode options of container %q: %w", r.ID, err)
-	}
-	req := &task.CreateTaskRequest{
-		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal,
-		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Options: opts,
-		Checkpoint: r.Checkpoint,
-	}
-	for _, m := range r.Rootfs {
-		req.Rootfs = append(req.Rootfs, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
+func (r CreateRequest) message() (*message.CreateTaskRequest, error) {
 	// The Task API has no words for images.
 	if err := bundle.WriteImages(r.Bundle, r.Images); err != nil {
 		return nil, fmt.Errorf("name images of container %q: %w", r.ID, err)
 	}
-	return req, nil
+	return &message.CreateTaskRequest{
+		ID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Terminal: r.Terminal,
+		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Checkpoint: r.Checkpoint,
+		Options: &message.Any{TypeURL: message.RuncOptionsName, Value: message.Marshal(&r.Options)},
+	}, nil
 }
 
 // Start runs a created process (execID "" = init) and returns its pid.
 func (c *Client) Start(ctx context.Context, id, execID string) (int, error) {
-	var resp task.StartResponse
-	if err := c.call(ctx, "Start", &task.StartRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	var resp message.PidResponse
+	if err := c.call(ctx, "Start", &message.ProcessRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return 0, err
 	}
 	return int(resp.Pid), nil
@@ -119,13 +98,13 @@ func (c *Client) Kill(ctx context.Context, id, execID string, sig syscall.Signal
 	if sig == syscall.SIGKILL { // any other may be meant to be heard once
 		call = c.recall
 	}
-	return call(ctx, "Kill", &task.KillRequest{ID: id, ExecID: execID, Signal: uint32(sig), All: all}, &emptypb.Empty{})
+	return call(ctx, "Kill", &message.KillRequest{ID: id, ExecID: execID, Signal: uint32(sig), All: all}, &message.Empty{})
 }
 
 // Wait returns when the process has ended; the exit is then in the bundle's exit.json too.
 func (c *Client) Wait(ctx context.Context, id, execID string) (Exit, error) {
-	var resp task.WaitResponse
-	if err := c.recall(ctx, "Wait", &task.WaitRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	var resp message.WaitResponse
+	if err := c.recall(ctx, "Wait", &message.ProcessRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return Exit{}, err
 	}
 	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
@@ -134,8 +113,8 @@ func (c *Client) Wait(ctx context.Context, id, execID string) (Exit, error) {
 // Delete releases a process that has ended or never started. Its container is deleted with init,
 // and its root is unmounted.
 func (c *Client) Delete(ctx context.Context, id, execID string) (Exit, error) {
-	var resp task.DeleteResponse
-	if err := c.recall(ctx, "Delete", &task.DeleteRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	var resp message.DeleteResponse
+	if err := c.recall(ctx, "Delete", &message.ProcessRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return Exit{}, err
 	}
 	return Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}, nil
@@ -160,11 +139,14 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 
 // State returns what a process is doing.
 func (c *Client) State(ctx context.Context, id, execID string) (State, error) {
-	var resp task.StateResponse
-	if err := c.recall(ctx, "State", &task.StateRequest{ID: id, ExecID: execID}, &resp); err != nil {
+	var resp message.StateResponse
+	if err := c.recall(ctx, "State", &message.ProcessRequest{ID: id, ExecID: execID}, &resp); err != nil {
 		return State{}, err
 	}
-	s := State{PID: int(resp.Pid), Status: Status(strings.ToLower(resp.Status.String())), Terminal: resp.Terminal}
+	s := State{PID: int(resp.Pid), Terminal: resp.Terminal}
+	if uint32(resp.Status) < uint32(len(message.Statuses)) {
+		s.Status = Status(message.Statuses[resp.Status])
+	}
 	if s.Status == StatusStopped {
 		s.Exit = Exit{Code: resp.ExitStatus, At: resp.ExitedAt.AsTime()}
 	}
@@ -177,10 +159,10 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest) error {
 	if err != nil {
 		return fmt.Errorf("encode process %q: %w", r.ExecID, err)
 	}
-	return c.call(ctx, "Exec", &task.ExecProcessRequest{
+	return c.call(ctx, "Exec", &message.ExecProcessRequest{
 		ID: r.ID, ExecID: r.ExecID, Terminal: r.Terminal,
 		Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Spec: spec,
-	}, &emptypb.Empty{})
+	}, &message.Empty{})
 }
 
 // Update changes a container's resources.
@@ -189,17 +171,17 @@ func (c *Client) Update(ctx context.Context, id string, res *specs.LinuxResource
 	if err != nil {
 		return fmt.Errorf("encode resources of container %q: %w", id, err)
 	}
-	return c.recall(ctx, "Update", &task.UpdateTaskRequest{ID: id, Resources: value}, &emptypb.Empty{})
+	return c.recall(ctx, "Update", &message.UpdateTaskRequest{ID: id, Resources: value}, &message.Empty{})
 }
 
 // Pause freezes every process of a container.
 func (c *Client) Pause(ctx context.Context, id string) error {
-	return c.call(ctx, "Pause", &task.PauseRequest{ID: id}, &emptypb.Empty{})
+	return c.call(ctx, "Pause", &message.ContainerRequest{ID: id}, &message.Empty{})
 }
 
 // Resume thaws a paused container.
 func (c *Client) Resume(ctx context.Context, id string) error {
-	return c.call(ctx, "Resume", &task.ResumeRequest{ID: id}, &emptypb.Empty{})
+	return c.call(ctx, "Resume", &message.ContainerRequest{ID: id}, &message.Empty{})
 }
 
 // Checkpoint writes the state of a container's processes into the folder images, and logs into the
@@ -209,17 +191,16 @@ func (c *Client) Resume(ctx context.Context, id string) error {
 //
 // ErrFailedPrecondition with what CRIU said if it cannot be done; context.DeadlineExceeded.
 func (c *Client) Checkpoint(ctx context.Context, id, images, work string) error {
-	opts, err := anypb.New(&options.CheckpointOptions{ImagePath: images, WorkPath: work, FileLocks: true})
-	if err != nil {
-		return fmt.Errorf("encode options of container %q: %w", id, err)
-	}
-	return c.call(ctx, "Checkpoint", &task.CheckpointTaskRequest{ID: id, Path: images, Options: opts}, &emptypb.Empty{})
+	options := message.Marshal(&message.CheckpointOptions{Images: images, Work: work, FileLocks: true})
+	return c.call(ctx, "Checkpoint", &message.CheckpointTaskRequest{
+		ID: id, Path: images, Options: &message.Any{TypeURL: message.CheckpointOptionsName, Value: options},
+	}, &message.Empty{})
 }
 
 // Pids lists a container's processes as host pids.
 func (c *Client) Pids(ctx context.Context, id string) ([]int, error) {
-	var resp task.PidsResponse
-	if err := c.recall(ctx, "Pids", &task.PidsRequest{ID: id}, &resp); err != nil {
+	var resp message.PidsResponse
+	if err := c.recall(ctx, "Pids", &message.ContainerRequest{ID: id}, &resp); err != nil {
 		return nil, err
 	}
 	pids := make([]int, 0, len(resp.Processes))
@@ -231,24 +212,24 @@ func (c *Client) Pids(ctx context.Context, id string) ([]int, error) {
 
 // ResizePty sets a terminal's size in characters.
 func (c *Client) ResizePty(ctx context.Context, id, execID string, width, height uint32) error {
-	return c.recall(ctx, "ResizePty", &task.ResizePtyRequest{ID: id, ExecID: execID, Width: width, Height: height}, &emptypb.Empty{})
+	return c.recall(ctx, "ResizePty", &message.ResizePtyRequest{ID: id, ExecID: execID, Width: width, Height: height}, &message.Empty{})
 }
 
 // CloseIO ends a process's stdin after what was written to it so far has been passed on.
 func (c *Client) CloseIO(ctx context.Context, id, execID string) error {
-	return c.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: execID, Stdin: true}, &emptypb.Empty{})
+	return c.call(ctx, "CloseIO", &message.CloseIORequest{ID: id, ExecID: execID, Stdin: true}, &message.Empty{})
 }
 
 // ReopenLog lets the shim open the container's cri:// log path anew, after it was rotated.
 // ErrFailedPrecondition when the container has ended or has no log file; no file is made then.
 func (c *Client) ReopenLog(ctx context.Context, id string) error {
-	return c.repeat(ctx, api.ExtraService, api.MethodReopen, wrapperspb.String(id), &wrapperspb.StringValue{})
+	return c.repeat(ctx, api.ExtraService, api.MethodReopen, &message.Text{Value: id}, &message.Text{})
 }
 
 // Details returns what the Task API has no words for.
 func (c *Client) Details(ctx context.Context, id string) (Details, error) {
-	var resp wrapperspb.StringValue
-	if err := c.repeat(ctx, api.ExtraService, api.MethodDetails, wrapperspb.String(id), &resp); err != nil {
+	var resp message.Text
+	if err := c.repeat(ctx, api.ExtraService, api.MethodDetails, &message.Text{Value: id}, &resp); err != nil {
 		return Details{}, err
 	}
 	return decoded[Details](&resp, fmt.Sprintf("details of container %q", id))
@@ -257,8 +238,8 @@ func (c *Client) Details(ctx context.Context, id string) (Details, error) {
 // History returns what has happened to the shims that the supervisor has started.
 // ErrFailedPrecondition for a shim without a supervisor.
 func (c *Client) History(ctx context.Context) (History, error) {
-	var resp wrapperspb.StringValue
-	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &wrapperspb.StringValue{}, &resp); err != nil {
+	var resp message.Text
+	if err := c.repeat(ctx, api.ExtraService, api.MethodHistory, &message.Text{}, &resp); err != nil {
 		return History{}, err
 	}
 	return decoded[History](&resp, "history of shim")
@@ -283,24 +264,24 @@ func (c *Client) Prepare(ctx context.Context, r PrepareRequest) error {
 // ended when Unprepare returns, and later requests for it do nothing. A shim of one pod ends all of
 // it by itself.
 func (c *Client) Unprepare(ctx context.Context, pod string) error {
-	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, wrapperspb.String(pod), &wrapperspb.StringValue{})
+	return c.repeat(ctx, api.ExtraService, api.MethodUnprepare, &message.Text{Value: pod}, &message.Text{})
 }
 
 // Vacate tells a shim that no container of a guest will be created in this cgroup (an OCI
 // cgroupsPath): what Prepare started there has ended when Vacate returns.
 func (c *Client) Vacate(ctx context.Context, cgroup string) error {
-	return c.repeat(ctx, api.ExtraService, api.MethodVacate, wrapperspb.String(cgroup), &wrapperspb.StringValue{})
+	return c.repeat(ctx, api.ExtraService, api.MethodVacate, &message.Text{Value: cgroup}, &message.Text{})
 }
 
 // Shutdown ends the shim if it has no containers left; otherwise it does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
-	return c.call(ctx, "Shutdown", &task.ShutdownRequest{}, &emptypb.Empty{})
+	return c.call(ctx, "Shutdown", &message.ShutdownRequest{}, &message.Empty{})
 }
 
-func jsonAny(typeURL string, v any) (*anypb.Any, error) {
+func jsonAny(typeURL string, v any) (*message.Any, error) {
 	value, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	return &anypb.Any{TypeUrl: typeURL, Value: value}, nil
+	return &message.Any{TypeURL: typeURL, Value: value}, nil
 }

@@ -31,10 +31,7 @@ func Cleanup(ctx context.Context, binary, namespace, dir, id string) error {
 		return fmt.Errorf("end shim: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var errs []error

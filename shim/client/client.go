@@ -11,6 +11,7 @@ import (
 	"github.com/sunaba-project/sunaba/host/mount"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // Names of the files in a shim's working directory.
@@ -55,12 +56,7 @@ type StartOptions struct {
 type Client struct{ Connection }
 
 // RuntimeOptions is how an OCI runtime is run; wasm guests ignore it.
-type RuntimeOptions struct {
-	BinaryName    string // OCI runtime binary
-	Root          string // its --root; "" = below the shim's working directory
-	SystemdCgroup bool
-	IOUID, IOGID  uint32 // owner of the pipes of its processes, 0 = as they are
-}
+type RuntimeOptions = message.RuncOptions
 
 // CreateRequest asks for a container. Stdin, Stdout and Stderr: "" discards, a path is a FIFO,
 // cri:///path/0.log is a log file in CRI format that the shim writes itself; stdio.Loose and

@@ -11,14 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/host/trace"
 	"github.com/sunaba-project/sunaba/host/unixsocket"
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // Connection is the connection to a shim.
@@ -70,9 +69,9 @@ func (c *Connection) Close() error {
 // ErrUnavailable when it has exited; the context's.
 func (c *Connection) Answers(ctx context.Context) error { return c.hear(ctx, c.repeat) }
 
-func (c *Connection) hear(ctx context.Context, call func(context.Context, string, string, proto.Message, proto.Message) error) error {
-	var resp task.ConnectResponse
-	if err := call(ctx, api.TaskService, "Connect", &task.ConnectRequest{}, &resp); err != nil {
+func (c *Connection) hear(ctx context.Context, call func(context.Context, string, string, any, any) error) error {
+	var resp message.ConnectResponse
+	if err := call(ctx, api.TaskService, "Connect", &message.ContainerRequest{}, &resp); err != nil {
 		return err
 	}
 	c.pid.Store(int64(resp.ShimPid))
@@ -193,14 +192,14 @@ func (c *Connection) current(ctx context.Context) (*ttrpc.Client, error) {
 
 // ask calls a method and gives errors their class back. A call whose answer was lost with the
 // connection is ErrUnavailable.
-func (c *Connection) ask(ctx context.Context, service, method string, req, resp proto.Message) error {
+func (c *Connection) ask(ctx context.Context, service, method string, req, resp any) error {
 	_, err := c.once(ctx, service, method, req, resp)
 	return err
 }
 
 // repeat is ask for calls that may be made twice: it is made again when the answer was lost and the
 // shim has a successor.
-func (c *Connection) repeat(ctx context.Context, service, method string, req, resp proto.Message) error {
+func (c *Connection) repeat(ctx context.Context, service, method string, req, resp any) error {
 	for {
 		if lost, err := c.once(ctx, service, method, req, resp); !lost {
 			return err
@@ -210,7 +209,7 @@ func (c *Connection) repeat(ctx context.Context, service, method string, req, re
 
 // once is ask, and says whether the answer was lost with the connection. A shim that hangs, or was
 // stopped, holds nothing up longer than the call may take.
-func (c *Connection) once(ctx context.Context, service, method string, req, resp proto.Message) (lost bool, err error) {
+func (c *Connection) once(ctx context.Context, service, method string, req, resp any) (lost bool, err error) {
 	ctx, span := trace.Call(ctx, "ttrpc", service, method)
 	defer func() { span.End(err) }()
 	within, cancel := ctx, context.CancelFunc(func() {})
@@ -221,7 +220,10 @@ func (c *Connection) once(ctx context.Context, service, method string, req, resp
 	defer cancel()
 	rpc, err := c.current(within)
 	if err == nil {
-		err = rpc.Call(within, service, method, req, resp)
+		answer := message.Wrap(nil)
+		if err = rpc.Call(within, service, method, message.Wrap(message.Marshal(req)), answer); err == nil {
+			err = message.Unwrap(answer, resp)
+		}
 		if lost = errors.Is(err, ttrpc.ErrClosed); lost {
 			c.lose(rpc)
 		}

@@ -24,7 +24,11 @@ import (
 // On error nothing is left behind. ErrAlreadyExists when a shim answers in the directory already.
 func Start(ctx context.Context, o StartOptions) (_ *Client, err error) {
 	sock := filepath.Join(o.Dir, SocketName)
-	if err := clearSocket(ctx, sock); err != nil {
+	live, err := unixsocket.RemoveDead(ctx, sock)
+	if live {
+		err = fmt.Errorf("shim at %q: %w", sock, errdefs.ErrAlreadyExists)
+	}
+	if err != nil {
 		return nil, err
 	}
 	listener, err := unixsocket.Listen(sock, 0o600)
@@ -144,22 +148,6 @@ func launch(cmd *exec.Cmd, born func(*syscall.SysProcAttr) (func(), error)) (err
 func shimEnv() []string {
 	path := cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	return []string{"PATH=" + path, "GODEBUG=disablethp=1"}
-}
-
-// clearSocket removes the socket of a dead shim.
-func clearSocket(ctx context.Context, sock string) error {
-	if _, err := os.Lstat(sock); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	conn, err := unixsocket.Dial(ctx, sock)
-	if err == nil {
-		conn.Close()
-		return fmt.Errorf("shim at %q: %w", sock, errdefs.ErrAlreadyExists)
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
-	}
-	return os.Remove(sock)
 }
 
 // Connect reaches the shim that works in dir, after a restart of the daemon.

@@ -132,7 +132,7 @@ func (m *mortal) create(p Program) *ward {
 	}
 	WriteBundle(m.t, m.dir, w.id, b.Spec)
 	r := client.CreateRequest{
-		ID: w.id, Bundle: w.path, Stdout: "cri://" + w.log, Stderr: "cri://" + w.log, Options: client.RuntimeOptions{BinaryName: m.h.Options.Binary},
+		ID: w.id, Bundle: w.path, Stdout: "cri://" + w.log, Stderr: "cri://" + w.log, Options: client.RuntimeOptions{Binary: m.h.Options.Binary},
 	}
 	if p.Kind == Cat {
 		r.Stdin = filepath.Join(m.t.TempDir(), "in")

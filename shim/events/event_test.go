@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/events"
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/sunaba-project/sunaba/host/mount"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // TestEventsAreEncodedWhole has every event, with every field set and with none, decoded by its
@@ -18,15 +20,18 @@ func TestEventsAreEncodedWhole(t *testing.T) {
 	at := time.Unix(1700000000, 5)
 	stamp := timestamppb.New(at)
 	mounts := []*types.Mount{{Type: "overlay", Source: "o", Target: "t", Options: []string{"a=b", "", "c"}}, {Type: "bind", Source: "s"}}
-	create := &task.CreateTaskRequest{
-		ID: "c", Bundle: "/b", Rootfs: mounts, Checkpoint: "/p", Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true,
+	create := &message.CreateTaskRequest{
+		ID: "c", Bundle: "/b", Checkpoint: "/p", Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true,
+	}
+	for _, m := range mounts {
+		create.Rootfs = append(create.Rootfs, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
 	}
 	for _, c := range []struct {
 		full, empty Event
 		want        proto.Message
 		never       string // a field that is never set
 	}{
-		{Create(create, 7), Create(&task.CreateTaskRequest{}, 0), &events.TaskCreate{
+		{Create(create, 7), Create(&message.CreateTaskRequest{}, 0), &events.TaskCreate{
 			ContainerID: "c", Bundle: "/b", Rootfs: mounts, Checkpoint: "/p", Pid: 7,
 			IO: &events.TaskIO{Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true},
 		}, ""},

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/sunaba-project/sunaba/shim/encode"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // eventsService is containerd's.
@@ -30,7 +29,7 @@ const (
 // envelope is an event on its way, encoded as a ForwardRequest.
 type envelope struct {
 	topic   string
-	request encode.Message
+	request []byte
 }
 
 // Forwarder forwards events to containerd's ttrpc events service, in order.
@@ -54,12 +53,8 @@ func NewForwarder(address, namespace string, log *slog.Logger) *Forwarder {
 
 // Publish hands on one event without waiting.
 func (f *Forwarder) Publish(event Event) {
-	var e, request encode.Message
-	e.Time(1, time.Now())
-	e.Text(2, f.namespace)
-	e.Text(3, event.Topic)
-	e.Message(4, event.any())
-	request.Message(1, e)
+	value := &message.Any{TypeURL: event.Name, Value: event.Value}
+	request := message.Fields(message.Fields[any](message.At(time.Now()), f.namespace, event.Topic, value))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.queue) == publishQueue {
@@ -134,9 +129,7 @@ func (f *Forwarder) send(e envelope) error {
 	if err != nil {
 		return err
 	}
-	request := &emptypb.Empty{} // whatever it does not know it sends as it is
-	request.ProtoReflect().SetUnknown(protoreflect.RawFields(e.request))
-	err = client.Call(ctx, eventsService, "Forward", request, &emptypb.Empty{})
+	err = client.Call(ctx, eventsService, "Forward", message.Wrap(e.request), &emptypb.Empty{})
 	if err != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()

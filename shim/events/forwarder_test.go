@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // flaky is an events service that fails at first.
@@ -54,7 +55,7 @@ func TestForwarderKeepsOrderOverFailures(t *testing.T) {
 	go server.Serve(context.Background(), l)
 	defer server.Close()
 	p := NewForwarder("unix://"+path, "n", slog.New(slog.DiscardHandler))
-	p.Publish(Create(&task.CreateTaskRequest{}, 0))
+	p.Publish(Create(&message.CreateTaskRequest{}, 0))
 	p.Publish(Start("", 0))
 	p.Publish(Exit("", "", 0, 0, time.Time{}))
 	p.Close()

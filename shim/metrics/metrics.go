@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/host/cgroup/usage"
 	"github.com/sunaba-project/sunaba/host/kernelfile"
-	"github.com/sunaba-project/sunaba/shim/encode"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // Types of the messages that hold a group's metrics.
@@ -55,56 +56,41 @@ var (
 const tick = 10_000_000
 
 // metrics1 reads a group of version 1.
-func metrics1(g *cgroup.Group) encode.Message {
+func metrics1(g *cgroup.Group) []byte {
 	ticks := g.Figures("cpuacct", "cpuacct.stat", []string{"user", "system"})
-	var used encode.Message
-	used.Number(1, number(g, "cpuacct", "cpuacct.usage"))
-	used.Number(2, ticks[1]*tick)
-	used.Number(3, ticks[0]*tick)
-	used.List(4, numbers(g.File("cpuacct", "cpuacct.usage_percpu")))
-	var processors encode.Message
-	processors.Message(1, used)
-	processors.Message(2, encode.Numbers(g.Figures("cpu", "cpu.stat", throttleV1)))
-	memory := encode.Numbers(g.Figures("memory", "memory.stat", memoryV1))
+	used := message.Fields[any](number(g, "cpuacct", "cpuacct.usage"), ticks[1]*tick, ticks[0]*tick,
+		numbers(g.File("cpuacct", "cpuacct.usage_percpu")))
+	processors := message.Fields(used, message.Fields(g.Figures("cpu", "cpu.stat", throttleV1)...))
+	memory := message.Fields(g.Figures("memory", "memory.stat", memoryV1)...)
 	for i, prefix := range []string{"memory", "memory.memsw", "memory.kmem", "memory.kmem.tcp"} {
-		memory.Message(33+i, entry1(g, prefix))
+		memory = message.Append(memory, 33+i, entry1(g, prefix))
 	}
-	var m encode.Message
-	m.Message(2, pidsOf(g))
-	m.Message(3, processors)
-	m.Message(4, memory)
-	m.Message(5, blkio1(g))
-	m.Message(9, encode.Numbers(g.Figures("memory", "memory.oom_control", oomControlV1)))
-	return m
+	oom := message.Fields(g.Figures("memory", "memory.oom_control", oomControlV1)...)
+	return message.Fields(nil, pidsOf(g), processors, memory, blkio1(g), nil, nil, nil, oom)
 }
 
 // pidsOf shows no limit as 0.
-func pidsOf(g *cgroup.Group) encode.Message {
+func pidsOf(g *cgroup.Group) []byte {
 	limit := number(g, "pids", "pids.max")
 	if limit == cgroup.Max {
 		limit = 0
 	}
-	return encode.Numbers([]uint64{number(g, "pids", "pids.current"), limit})
+	return message.Fields(number(g, "pids", "pids.current"), limit)
 }
 
-func entry1(g *cgroup.Group, prefix string) encode.Message {
-	return encode.Numbers([]uint64{
+func entry1(g *cgroup.Group, prefix string) []byte {
+	return message.Fields(
 		number(g, "memory", prefix+".limit_in_bytes"), number(g, "memory", prefix+".usage_in_bytes"),
 		number(g, "memory", prefix+".max_usage_in_bytes"), number(g, "memory", prefix+".failcnt"),
-	})
+	)
 }
 
-func blkio1(g *cgroup.Group) encode.Message {
-	var m encode.Message
+func blkio1(g *cgroup.Group) []byte {
+	m := []byte{}
 	for i, name := range []string{"blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"} {
 		text, _ := kernelfile.Read(g.File("blkio", name)) // what cannot be read is missing
 		for at, c := range usage.DeviceCounts(text) {
-			var e encode.Message
-			e.Text(1, c.Name)
-			e.Number(3, at.Major)
-			e.Number(4, at.Minor)
-			e.Number(5, c.Value)
-			m.Message(1+i, e)
+			m = message.Append(m, 1+i, message.Fields[any](c.Name, "", at.Major, at.Minor, c.Value))
 		}
 	}
 	return m
@@ -124,21 +110,14 @@ var (
 )
 
 // metrics2 reads a group of version 2.
-func metrics2(g *cgroup.Group) encode.Message {
-	var m encode.Message
-	m.Message(1, pidsOf(g))
-	processors, memory, io := encode.Numbers(g.Figures("cpu", "cpu.stat", cpuV2)), memory2(g), io2(g)
-	pressure(&processors, 7, g, "cpu")
-	pressure(&memory, 38, g, "memory")
-	pressure(&io, 2, g, "io")
-	m.Message(2, processors)
-	m.Message(4, memory)
-	m.Message(6, io)
-	m.Message(8, encode.Numbers(g.Figures("memory", "memory.events", memoryEventsV2)))
-	return m
+func metrics2(g *cgroup.Group) []byte {
+	processors := pressure(message.Fields(g.Figures("cpu", "cpu.stat", cpuV2)...), 7, g, "cpu")
+	memory, io := pressure(memory2(g), 38, g, "memory"), pressure(io2(g), 2, g, "io")
+	events := message.Fields(g.Figures("memory", "memory.events", memoryEventsV2)...)
+	return message.Fields(pidsOf(g), processors, nil, memory, nil, io, nil, events)
 }
 
-func memory2(g *cgroup.Group) encode.Message {
+func memory2(g *cgroup.Group) []byte {
 	all := g.Figures("memory", "memory.stat", memoryV2)
 	fields := all[:31]
 	fields[19] += all[31]
@@ -146,40 +125,34 @@ func memory2(g *cgroup.Group) encode.Message {
 	for _, name := range []string{"current", "max", "swap.current", "swap.max", "peak", "swap.peak"} {
 		fields = append(fields[:len(fields):len(fields)], number(g, "memory", "memory."+name))
 	}
-	return encode.Numbers(fields)
+	return message.Fields(fields...)
 }
 
 // io2 has one entry for each device.
-func io2(g *cgroup.Group) encode.Message {
-	var m encode.Message
+func io2(g *cgroup.Group) []byte {
+	m := []byte{}
 	for _, d := range usage.Devices2(g) {
-		m.Message(1, encode.Numbers([]uint64{d.Major, d.Minor, d.ReadBytes, d.WriteBytes, d.Reads, d.Writes}))
+		m = message.Append(m, 1, message.Fields(d.Major, d.Minor, d.ReadBytes, d.WriteBytes, d.Reads, d.Writes))
 	}
 	return m
 }
 
 // pressure appends the kernel's pressure stall information. Nothing where the kernel does not keep
 // it.
-func pressure(m *encode.Message, field int, g *cgroup.Group, resource string) {
+func pressure(m []byte, field int, g *cgroup.Group, resource string) []byte {
 	p := usage.ReadPressure(g.Dir(""), resource)
 	if p == nil {
-		return
+		return m
 	}
-	var all encode.Message
-	all.Message(1, stall(p.Some))
+	all := message.Fields(stall(p.Some))
 	if p.HasFull {
-		all.Message(2, stall(p.Full))
+		all = message.Append(all, 2, stall(p.Full))
 	}
-	m.Message(field, all)
+	return message.Append(m, field, all)
 }
 
-func stall(s usage.Stall) encode.Message {
-	var m encode.Message
-	m.Float(1, s.Avg10)
-	m.Float(2, s.Avg60)
-	m.Float(3, s.Avg300)
-	m.Number(4, uint64(s.Total/time.Microsecond))
-	return m
+func stall(s usage.Stall) []byte {
+	return message.Fields[any](s.Avg10, s.Avg60, s.Avg300, uint64(s.Total/time.Microsecond))
 }
 
 // number reads a file that holds one number, 0 if it does not.
@@ -188,13 +161,13 @@ func number(g *cgroup.Group, controller, name string) uint64 {
 	return n
 }
 
-func numbers(path string) []uint64 {
+// numbers reads a file of numbers as a repeated field holds them.
+func numbers(path string) (packed []byte) {
 	text, _ := kernelfile.ReadRecord(path) // what cannot be read is missing
-	var out []uint64
 	for field := range strings.FieldsSeq(text) {
 		if n, err := strconv.ParseUint(field, 10, 64); err == nil {
-			out = append(out, n)
+			packed = protowire.AppendVarint(packed, n)
 		}
 	}
-	return out
+	return packed
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,17 +9,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/containerd/api/types/runc/options"
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/events"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/metrics"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -35,12 +32,12 @@ func finish(ctx context.Context) (context.Context, context.CancelFunc) {
 // taskAPI answers the Task API: it only translates.
 type taskAPI struct{ s *Service }
 
-func (t taskAPI) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+func (t taskAPI) create(ctx context.Context, r *message.CreateTaskRequest) (*message.PidResponse, error) {
 	return t.make(ctx, r, false)
 }
 
 // make creates a container, whose start follows at once if launch is set.
-func (t taskAPI) make(ctx context.Context, r *task.CreateTaskRequest, launch bool) (*task.CreateTaskResponse, error) {
+func (t taskAPI) make(ctx context.Context, r *message.CreateTaskRequest, launch bool) (*message.PidResponse, error) {
 	req, err := t.read(r)
 	if err != nil {
 		return nil, err
@@ -57,11 +54,11 @@ func (t taskAPI) make(ctx context.Context, r *task.CreateTaskRequest, launch boo
 		go t.s.watchInit(c)
 	}
 	t.s.options.Settled()
-	return &task.CreateTaskResponse{Pid: pid}, nil
+	return &message.PidResponse{Pid: pid}, nil
 }
 
 // read takes a request over from the wire.
-func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
+func (t taskAPI) read(r *message.CreateTaskRequest) (createRequest, error) {
 	if r.ID == "" || r.Bundle == "" {
 		return createRequest{}, fmt.Errorf("create container: id and bundle are needed: %w", errdefs.ErrInvalidArgument)
 	}
@@ -70,33 +67,25 @@ func (t taskAPI) read(r *task.CreateTaskRequest) (createRequest, error) {
 		return createRequest{}, err
 	}
 	req := createRequest{
-		id: r.ID, bundle: r.Bundle, options: options, checkpoint: r.Checkpoint, wire: r, streams: t.streams(r, r.ID),
+		CreateTaskRequest: r, options: options, streams: t.streams(r.ID, r.Terminal, r.Stdin, r.Stdout, r.Stderr),
 	}
 	req.streams.UID, req.streams.GID = options.IOUID, options.IOGID
 	if h := t.s.handoff; h != nil {
 		req.streams.InputEnds = func() { t.s.note(h.DropStdin(r.ID), "drop what is kept", r.ID) }
 	}
-	for _, m := range r.Rootfs {
-		req.rootfs = append(req.rootfs, bundle.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
 	return req, nil
 }
 
 // streams are those of a process as a request names them. id is what a logging program is told.
-func (t taskAPI) streams(r interface {
-	GetStdin() string
-	GetStdout() string
-	GetStderr() string
-	GetTerminal() bool
-}, id string) stdio.Config {
+func (t taskAPI) streams(id string, terminal bool, stdin, stdout, stderr string) stdio.Config {
 	return stdio.Config{
-		Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), Terminal: r.GetTerminal(),
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal,
 		HoldStdin: t.s.options.Containerd, Logger: t.s.options.Logger,
 		ID: id, Namespace: t.s.options.Namespace, Run: t.s.options.Run,
 	}
 }
 
-func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+func (t taskAPI) start(ctx context.Context, r *message.ProcessRequest) (*message.PidResponse, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	c, p, err := t.s.process(r.ID, r.ExecID)
@@ -125,10 +114,10 @@ func (t taskAPI) start(ctx context.Context, r *task.StartRequest) (*task.StartRe
 		return nil, err
 	}
 	t.s.options.Settled()
-	return &task.StartResponse{Pid: p.pid()}, nil
+	return &message.PidResponse{Pid: p.pid()}, nil
 }
 
-func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+func (t taskAPI) delete(ctx context.Context, r *message.ProcessRequest) (*message.DeleteResponse, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	if r.ExecID == "" {
@@ -150,7 +139,7 @@ func (t taskAPI) delete(ctx context.Context, r *task.DeleteRequest) (*task.Delet
 		return nil, err
 	}
 	t.s.options.Settled()
-	return &task.DeleteResponse{Pid: p.pid(), ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
+	return &message.DeleteResponse{Pid: p.pid(), ExitStatus: exit.Code, ExitedAt: message.At(exit.At)}, nil
 }
 
 func (t taskAPI) deleteExec(c *container, p *process) (shim.Exit, error) {
@@ -170,7 +159,7 @@ func (t taskAPI) deleteExec(c *container, p *process) (shim.Exit, error) {
 	return exit, nil
 }
 
-func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
+func (t taskAPI) exec(ctx context.Context, r *message.ExecProcessRequest) (*message.Empty, error) {
 	if r.ExecID == "" || r.Spec == nil {
 		return nil, fmt.Errorf("execute in container %q: exec id and process are needed: %w", r.ID, errdefs.ErrInvalidArgument)
 	}
@@ -183,16 +172,16 @@ func (t taskAPI) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb
 		return nil, fmt.Errorf("decode process %q: %w: %w", r.ExecID, err, errdefs.ErrInvalidArgument)
 	}
 	spec.Terminal = r.Terminal
-	names := t.streams(r, r.ExecID)
+	names := t.streams(r.ExecID, r.Terminal, r.Stdin, r.Stdout, r.Stderr)
 	names.UID, names.GID = c.init.names.UID, c.init.names.GID
 	if err := c.exec(ctx, r.ExecID, &spec, names); err != nil {
 		return nil, err
 	}
 	t.s.publish(events.ExecAdded(r.ID, r.ExecID))
-	return &emptypb.Empty{}, nil
+	return &message.Empty{}, nil
 }
 
-func (t taskAPI) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
+func (t taskAPI) kill(ctx context.Context, r *message.KillRequest) (*message.Empty, error) {
 	c, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -202,16 +191,16 @@ func (t taskAPI) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty,
 		return nil, err
 	}
 	if p != c.init {
-		return &emptypb.Empty{}, nil // in a paused container it dies when that is resumed
+		return &message.Empty{}, nil // in a paused container it dies when that is resumed
 	}
 	t.s.note(c.told(), "record signal", r.ID)
 	if st, _ := p.snapshot(); sig == syscall.SIGKILL && st == paused {
 		t.s.note(c.engine.Resume(ctx), "resume a killed container", r.ID) // frozen processes do not die
 	}
-	return &emptypb.Empty{}, nil
+	return &message.Empty{}, nil
 }
 
-func (t taskAPI) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+func (t taskAPI) wait(ctx context.Context, r *message.ProcessRequest) (*message.WaitResponse, error) {
 	_, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -220,10 +209,10 @@ func (t taskAPI) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitRespo
 	if err != nil {
 		return nil, err
 	}
-	return &task.WaitResponse{ExitStatus: exit.Code, ExitedAt: at(exit)}, nil
+	return &message.WaitResponse{ExitStatus: exit.Code, ExitedAt: message.At(exit.At)}, nil
 }
 
-func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+func (t taskAPI) state(ctx context.Context, r *message.ProcessRequest) (*message.StateResponse, error) {
 	// A creation whose caller has died is taken back; who asks after that caller's restart learns
 	// how it ended.
 	if err := t.s.table.await(ctx, r.ID); err != nil {
@@ -237,17 +226,17 @@ func (t taskAPI) state(ctx context.Context, r *task.StateRequest) (*task.StateRe
 	if of, _ := c.init.snapshot(); of == paused && st < stopped {
 		st = paused // with its container
 	}
-	resp := &task.StateResponse{
+	resp := &message.StateResponse{
 		ID: r.ID, ExecID: p.id, Bundle: c.path, Pid: p.pid(), Status: st.status(),
 		Stdin: p.names.Stdin, Stdout: p.names.Stdout, Stderr: p.names.Stderr, Terminal: p.names.Terminal,
 	}
 	if st >= stopped {
-		resp.ExitStatus, resp.ExitedAt = exit.Code, at(exit)
+		resp.ExitStatus, resp.ExitedAt = exit.Code, message.At(exit.At)
 	}
 	return resp, nil
 }
 
-func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+func (t taskAPI) pids(ctx context.Context, r *message.ContainerRequest) (*message.PidsResponse, error) {
 	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
@@ -265,20 +254,18 @@ func (t taskAPI) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsRespo
 	for _, p := range c.execs.started() {
 		execs[p.pid()] = p.id
 	}
-	resp := &task.PidsResponse{}
+	resp := &message.PidsResponse{}
 	for _, pid := range pids {
-		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
+		info := message.ProcessInfo{Pid: uint32(pid)}
 		if id, ok := execs[info.Pid]; ok {
-			if info.Info, err = typed(&options.ProcessDetails{ExecID: id}); err != nil {
-				return nil, err
-			}
+			info.Info = &message.Any{TypeURL: "containerd.runc.v1.ProcessDetails", Value: message.Fields(id)}
 		}
 		resp.Processes = append(resp.Processes, info)
 	}
 	return resp, nil
 }
 
-func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+func (t taskAPI) pause(ctx context.Context, r *message.ContainerRequest) (*message.Empty, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	c, err := t.s.table.find(r.ID)
@@ -288,10 +275,10 @@ func (t taskAPI) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empt
 	if err = c.init.become(paused, func() error { return c.pause(ctx) }); err == nil {
 		t.s.publish(events.Paused(r.ID))
 	}
-	return &emptypb.Empty{}, err
+	return &message.Empty{}, err
 }
 
-func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+func (t taskAPI) resume(ctx context.Context, r *message.ContainerRequest) (*message.Empty, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	c, err := t.s.table.find(r.ID)
@@ -304,12 +291,12 @@ func (t taskAPI) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Em
 	if err = c.init.become(running, func() error { return c.resume(ctx) }); err == nil {
 		t.s.publish(events.Resumed(r.ID))
 	}
-	return &emptypb.Empty{}, err
+	return &message.Empty{}, err
 }
 
 // checkpoint writes a container's state to r.Path. The container may end meanwhile, so nothing is
 // locked.
-func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+func (t taskAPI) checkpoint(ctx context.Context, r *message.CheckpointTaskRequest) (*message.Empty, error) {
 	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
@@ -329,10 +316,10 @@ func (t taskAPI) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) 
 		return nil, err
 	}
 	t.s.publish(events.Checkpointed(r.ID, how.Images))
-	return &emptypb.Empty{}, nil
+	return &message.Empty{}, nil
 }
 
-func (t taskAPI) resizePty(ctx context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
+func (t taskAPI) resizePty(ctx context.Context, r *message.ResizePtyRequest) (*message.Empty, error) {
 	_, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -340,10 +327,10 @@ func (t taskAPI) resizePty(ctx context.Context, r *task.ResizePtyRequest) (*empt
 	if !p.names.Terminal {
 		return nil, fmt.Errorf("process %q of container %q has no terminal: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
 	}
-	return &emptypb.Empty{}, p.resize(uint16(r.Width), uint16(r.Height))
+	return &message.Empty{}, p.resize(uint16(r.Width), uint16(r.Height))
 }
 
-func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+func (t taskAPI) closeIO(ctx context.Context, r *message.CloseIORequest) (*message.Empty, error) {
 	_, p, err := t.s.process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -352,10 +339,10 @@ func (t taskAPI) closeIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.
 		p.streams.CloseStdin()
 		err = p.engine.CloseStdin()
 	}
-	return &emptypb.Empty{}, err
+	return &message.Empty{}, err
 }
 
-func (t taskAPI) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+func (t taskAPI) update(ctx context.Context, r *message.UpdateTaskRequest) (*message.Empty, error) {
 	ctx, cancel := finish(ctx)
 	defer cancel()
 	c, err := t.s.table.find(r.ID)
@@ -363,13 +350,13 @@ func (t taskAPI) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptyp
 		return nil, err
 	}
 	var res specs.LinuxResources
-	if err := json.Unmarshal(r.Resources.GetValue(), &res); err != nil {
+	if err := json.Unmarshal(cmp.Or(r.Resources, &message.Any{}).Value, &res); err != nil {
 		return nil, fmt.Errorf("decode resources of container %q: %w: %w", r.ID, err, errdefs.ErrInvalidArgument)
 	}
-	return &emptypb.Empty{}, c.engine.Update(ctx, &res)
+	return &message.Empty{}, c.engine.Update(ctx, &res)
 }
 
-func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+func (t taskAPI) stats(ctx context.Context, r *message.ContainerRequest) (*message.StatsResponse, error) {
 	c, err := t.s.table.find(r.ID)
 	if err != nil {
 		return nil, err
@@ -383,18 +370,18 @@ func (t taskAPI) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsRe
 		return nil, err
 	}
 	t.s.options.Asked()
-	return &task.StatsResponse{Stats: &anypb.Any{TypeUrl: name, Value: figures}}, nil
+	return &message.StatsResponse{Stats: &message.Any{TypeURL: name, Value: figures}}, nil
 }
 
-func (t taskAPI) connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
-	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid()), Version: "v3"}
+func (t taskAPI) connect(ctx context.Context, r *message.ContainerRequest) (*message.ConnectResponse, error) {
+	resp := &message.ConnectResponse{ShimPid: uint32(os.Getpid()), Version: "v3"}
 	if c, err := t.s.table.find(r.ID); err == nil {
 		resp.TaskPid = uint32(c.init.engine.Pid())
 	}
 	return resp, nil
 }
 
-func (t taskAPI) shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+func (t taskAPI) shutdown(_ context.Context, r *message.ShutdownRequest) (*message.Empty, error) {
 	t.s.shutdown()
-	return &emptypb.Empty{}, nil
+	return &message.Empty{}, nil
 }

@@ -7,27 +7,23 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
-// createRequest is a container to create, translated from the Task API.
+// createRequest is a container to create.
 type createRequest struct {
-	id, bundle string
-	rootfs     []bundle.Mount
-	options    shim.Options
-	streams    stdio.Config
-	checkpoint string // folder of the state that it starts with, "" = none
-	wire       *task.CreateTaskRequest
-	launch     bool // its start follows at once
+	*message.CreateTaskRequest
+	options shim.Options // those of the message, decoded
+	streams stdio.Config
+	launch  bool // its start follows at once
 }
 
 // add creates a container under an id that is reserved meanwhile. Delete ends a creation that is a
@@ -38,10 +34,10 @@ func (s *Service) add(ctx context.Context, r createRequest) (c *container, err e
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 	}
-	if err := s.table.reserve(ctx, r.id, cancel); err != nil {
+	if err := s.table.reserve(ctx, r.ID, cancel); err != nil {
 		return nil, err
 	}
-	defer func() { s.table.settle(r.id, c) }()
+	defer func() { s.table.settle(r.ID, c) }()
 	if c, err = s.create(ctx, r); err != nil {
 		return nil, err
 	}
@@ -64,8 +60,8 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 			u.run()
 		}
 	}()
-	u.add(func() { s.dropHandoff(r.id) })
-	if err := s.handoff.Open(r.id, r.bundle); err != nil {
+	u.add(func() { s.dropHandoff(r.ID) })
+	if err := s.handoff.Open(r.ID, r.Bundle); err != nil {
 		return nil, err
 	}
 	b, err := s.openBundle(r, &u)
@@ -82,9 +78,7 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 		Cgroup: shim.CgroupPath(b.Spec, r.options.SystemdCgroup),
 	}
 	if s.handoff != nil { // only a successor needs it
-		if record.Request, err = proto.Marshal(r.wire); err != nil {
-			return nil, err
-		}
+		record.Request = message.Marshal(r.CreateTaskRequest)
 	}
 	if err := bundle.WriteTask(b.Path, record); err != nil {
 		return nil, err
@@ -116,12 +110,12 @@ func (s *Service) create(ctx context.Context, r createRequest) (_ *container, er
 
 // build has the engine make a container in the way that suits the request.
 func build(ctx context.Context, engine shim.Engine, b *shim.Bundle, io shim.IO, r createRequest) (shim.Container, error) {
-	if r.checkpoint != "" {
+	if r.Checkpoint != "" {
 		restorer, ok := engine.(shim.Restorer)
 		if !ok {
 			return nil, fmt.Errorf("restore: engine %s cannot: %w", engine.Name(), errdefs.ErrFailedPrecondition)
 		}
-		return restorer.Restore(ctx, b, io, r.options, r.checkpoint)
+		return restorer.Restore(ctx, b, io, r.options, r.Checkpoint)
 	}
 	launcher, ok := engine.(shim.Launcher)
 	// Between the two steps a process is given what its specification does not say.
@@ -134,28 +128,28 @@ func build(ctx context.Context, engine shim.Engine, b *shim.Bundle, io shim.IO, 
 
 // openBundle reads the bundle and mounts its root.
 func (s *Service) openBundle(r createRequest, u *undo) (*shim.Bundle, error) {
-	spec, err := bundle.ReadSpec(r.bundle)
+	spec, err := bundle.ReadSpec(r.Bundle)
 	if err != nil {
 		return nil, err
 	}
-	if err := bundle.MountImages(r.bundle, bundle.UserNamespace(spec)); err != nil {
+	if err := bundle.MountImages(r.Bundle, bundle.UserNamespace(spec)); err != nil {
 		return nil, err
 	}
-	u.add(func() { s.note(bundle.UnmountImages(r.bundle), "unmount images", r.id) })
-	if err := bundle.MapVolumes(r.bundle, spec); err != nil {
+	u.add(func() { s.note(bundle.UnmountImages(r.Bundle), "unmount images", r.ID) })
+	if err := bundle.MapVolumes(r.Bundle, spec); err != nil {
 		return nil, err
 	}
-	u.add(func() { s.note(bundle.UnmapVolumes(r.bundle), "unmap volumes", r.id) })
+	u.add(func() { s.note(bundle.UnmapVolumes(r.Bundle), "unmap volumes", r.ID) })
 	b, err := s.bundle(r, spec)
 	if err != nil {
 		return nil, err
 	}
-	if len(r.rootfs) > 0 {
-		b.Rootfs, err = bundle.MountRoot(r.bundle, r.rootfs, bundle.UserNamespace(spec))
+	if len(r.Rootfs) > 0 {
+		b.Rootfs, err = bundle.MountRoot(r.Bundle, r.Rootfs, bundle.UserNamespace(spec))
 		if err != nil {
 			return nil, err
 		}
-		u.add(func() { s.note(bundle.UnmountRoot(r.bundle), "unmount root", r.id) })
+		u.add(func() { s.note(bundle.UnmountRoot(r.Bundle), "unmount root", r.ID) })
 	}
 	return b, nil
 }
@@ -171,12 +165,12 @@ func (s *Service) bundle(r createRequest, spec *specs.Spec) (*shim.Bundle, error
 		return nil, err
 	}
 	b := &shim.Bundle{
-		ID: r.id, Namespace: s.options.Namespace, Path: r.bundle, Spec: spec, Facts: facts, Box: s.handoff.Box(r.id),
+		ID: r.ID, Namespace: s.options.Namespace, Path: r.Bundle, Spec: spec, Facts: facts, Box: s.handoff.Box(r.ID),
 	}
-	if len(r.rootfs) == 0 && spec.Root != nil && spec.Root.Path != "" {
+	if len(r.Rootfs) == 0 && spec.Root != nil && spec.Root.Path != "" {
 		b.Rootfs = spec.Root.Path
 		if !filepath.IsAbs(b.Rootfs) {
-			b.Rootfs = filepath.Join(r.bundle, b.Rootfs)
+			b.Rootfs = filepath.Join(r.Bundle, b.Rootfs)
 		}
 		if _, err := os.Stat(b.Rootfs); errors.Is(err, os.ErrNotExist) {
 			b.Rootfs = ""

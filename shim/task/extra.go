@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
 
@@ -21,18 +20,15 @@ import (
 // JSON.
 type extraAPI struct{ s *Service }
 
-// text is a message of extraAPI.
-type text = wrapperspb.StringValue
-
-func (e extraAPI) reopenLog(_ context.Context, id *text) (*text, error) {
+func (e extraAPI) reopenLog(_ context.Context, id *message.Text) (*message.Text, error) {
 	c, err := e.s.table.find(id.Value)
 	if err != nil {
 		return nil, err
 	}
-	return &text{}, c.init.streams.Reopen()
+	return &message.Text{}, c.init.streams.Reopen()
 }
 
-func (e extraAPI) details(_ context.Context, id *text) (*text, error) {
+func (e extraAPI) details(_ context.Context, id *message.Text) (*message.Text, error) {
 	c, err := e.s.table.find(id.Value)
 	if err != nil {
 		return nil, err
@@ -43,7 +39,7 @@ func (e extraAPI) details(_ context.Context, id *text) (*text, error) {
 	return encoded(d)
 }
 
-func (e extraAPI) attach(_ context.Context, req *text) (*text, error) {
+func (e extraAPI) attach(_ context.Context, req *message.Text) (*message.Text, error) {
 	var r api.AttachRequest
 	if err := decode(req, &r); err != nil {
 		return nil, err
@@ -61,11 +57,11 @@ func (e extraAPI) attach(_ context.Context, req *text) (*text, error) {
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	return &text{}, nil
+	return &message.Text{}, nil
 }
 
 // prepare lets the engines get ready for a container that is likely to come soon.
-func (e extraAPI) prepare(ctx context.Context, req *text) (*text, error) {
+func (e extraAPI) prepare(ctx context.Context, req *message.Text) (*message.Text, error) {
 	var r api.PrepareRequest
 	if err := decode(req, &r); err != nil {
 		return nil, err
@@ -81,22 +77,22 @@ func (e extraAPI) prepare(ctx context.Context, req *text) (*text, error) {
 	err := e.s.engines.each(func(engine shim.Preparer) error { return engine.Prepare(ctx, p) })
 	bundle.WarmUp()
 	e.s.options.Settled()
-	return &text{}, err
+	return &message.Text{}, err
 }
 
 // unprepare ends what prepare started for a pod that ends.
-func (e extraAPI) unprepare(ctx context.Context, pod *text) (*text, error) {
-	return &text{}, e.s.engines.each(func(engine shim.Preparer) error { return engine.Unprepare(ctx, pod.Value) })
+func (e extraAPI) unprepare(ctx context.Context, pod *message.Text) (*message.Text, error) {
+	return &message.Text{}, e.s.engines.each(func(engine shim.Preparer) error { return engine.Unprepare(ctx, pod.Value) })
 }
 
 // vacate has the engines leave the cgroup of a container that will not be created.
-func (e extraAPI) vacate(_ context.Context, cgroup *text) (*text, error) {
+func (e extraAPI) vacate(_ context.Context, cgroup *message.Text) (*message.Text, error) {
 	e.s.engines.vacate(cgroup.Value)
-	return &text{}, nil
+	return &message.Text{}, nil
 }
 
 // history does not change while the service answers.
-func (e extraAPI) history(context.Context, *text) (*text, error) {
+func (e extraAPI) history(context.Context, *message.Text) (*message.Text, error) {
 	if e.s.handoff == nil {
 		return nil, fmt.Errorf("shim has no history: it has no supervisor: %w", errdefs.ErrFailedPrecondition)
 	}
@@ -104,31 +100,31 @@ func (e extraAPI) history(context.Context, *text) (*text, error) {
 }
 
 // launch is Create and Start in one call. What fails to start is deleted.
-func (t taskAPI) launch(ctx context.Context, r *task.CreateTaskRequest) (*text, error) {
+func (t taskAPI) launch(ctx context.Context, r *message.CreateTaskRequest) (*message.Text, error) {
 	if _, err := t.make(ctx, r, true); err != nil {
 		return nil, err
 	}
 	at := time.Now()
-	started, err := t.start(ctx, &task.StartRequest{ID: r.ID})
+	started, err := t.start(ctx, &message.ProcessRequest{ID: r.ID})
 	if err != nil {
-		_, cleanup := t.delete(ctx, &task.DeleteRequest{ID: r.ID})
+		_, cleanup := t.delete(ctx, &message.ProcessRequest{ID: r.ID})
 		t.s.note(cleanup, "delete a container that failed to start", r.ID)
 		return nil, err
 	}
 	return encoded(api.Launched{PID: int(started.Pid), StartedAt: at})
 }
 
-func decode(req *text, to any) error {
+func decode(req *message.Text, to any) error {
 	if err := json.Unmarshal([]byte(req.Value), to); err != nil {
 		return fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
-func encoded(answer any) (*text, error) {
+func encoded(answer any) (*message.Text, error) {
 	data, err := json.Marshal(answer)
 	if err != nil {
 		return nil, err
 	}
-	return wrapperspb.String(string(data)), nil
+	return &message.Text{Value: string(data)}, nil
 }

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // slow is an engine whose creations wait.
@@ -46,11 +46,11 @@ func TestDeleteEndsALaunch(t *testing.T) {
 		tasks, _ := newService(engine)
 		launched := make(chan error)
 		go func() {
-			_, err := tasks.launch(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir})
+			_, err := tasks.launch(t.Context(), &message.CreateTaskRequest{ID: "x", Bundle: dir})
 			launched <- err
 		}()
 		synctest.Wait()
-		if _, err := tasks.delete(t.Context(), &task.DeleteRequest{ID: "x"}); !errdefs.IsNotFound(err) {
+		if _, err := tasks.delete(t.Context(), &message.ProcessRequest{ID: "x"}); !errdefs.IsNotFound(err) {
 			t.Errorf("delete: %v, want not found", err)
 		}
 		if err := <-launched; !errors.Is(err, context.Canceled) {

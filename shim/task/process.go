@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/shared/supervisor"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -234,10 +234,7 @@ func (s state) String() string {
 	return [...]string{created: "created", running: "running", paused: "paused", stopped: "stopped", deleted: "deleted"}[s]
 }
 
-// status is the state as the Task API names it.
-func (s state) status() tasktypes.Status {
-	return [...]tasktypes.Status{
-		created: tasktypes.Status_CREATED, running: tasktypes.Status_RUNNING, paused: tasktypes.Status_PAUSED,
-		stopped: tasktypes.Status_STOPPED, deleted: tasktypes.Status_STOPPED,
-	}[s]
+// status is the state as the Task API numbers it, to which what is deleted is stopped.
+func (s state) status() int32 {
+	return int32(slices.Index(message.Statuses, min(s, stopped).String()))
 }

@@ -13,12 +13,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/api"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 // lastAnswer is how long the answer to Shutdown may take to leave.
@@ -109,38 +106,22 @@ func (s *Service) Register(server *ttrpc.Server) {
 }
 
 // unary is a method that takes and gives one message.
-func unary[M any, Q interface {
-	*M
-	proto.Message
-}, A proto.Message](call func(context.Context, Q) (A, error)) ttrpc.Method {
+func unary[Q, A any](call func(context.Context, *Q) (*A, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
-		q := Q(new(M))
-		if err := unmarshal(q); err != nil {
+		q, wrapped := new(Q), message.Wrap(nil)
+		err := unmarshal(wrapped)
+		if err == nil {
+			err = message.Unwrap(wrapped, q)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		a, err := call(ctx, q)
 		if err != nil {
 			return nil, api.ToStatus(err)
 		}
-		return a, nil
+		return message.Wrap(message.Marshal(a)), nil
 	}
-}
-
-// at is an exit's time, nothing for a process that never ran.
-func at(e shim.Exit) *timestamppb.Timestamp {
-	if e.At.IsZero() {
-		return nil
-	}
-	return timestamppb.New(e.At)
-}
-
-// typed wraps a message under its bare name, which containerd compares.
-func typed(m proto.Message) (*anypb.Any, error) {
-	value, err := proto.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}, nil
 }
 
 // watchedListener sees answers leave, so that the shim ends right after its last one

@@ -9,13 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/sunaba-project/sunaba/host/cgroup"
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/bundle"
+	"github.com/sunaba-project/sunaba/shim/message"
 	"github.com/sunaba-project/sunaba/shim/shared/handoff"
 	"github.com/sunaba-project/sunaba/shim/stdio"
 )
@@ -64,11 +63,11 @@ func (s successor) adopt(ctx context.Context, left *handoff.Remains) error {
 	if err != nil {
 		return err
 	}
-	var wire task.CreateTaskRequest
-	if err := proto.Unmarshal(t.Request, &wire); err != nil {
+	var request message.CreateTaskRequest
+	if err := message.Unmarshal(t.Request, &request); err != nil {
 		return fmt.Errorf("decode request: %w", err)
 	}
-	r, err := taskAPI{s.Service}.read(&wire)
+	r, err := taskAPI{s.Service}.read(&request)
 	if err != nil {
 		return err
 	}
@@ -145,7 +144,7 @@ func (s successor) adopter(left *handoff.Remains, r *createRequest, t bundle.Tas
 	}
 	r.streams.Limits = b.Facts.LogLimits
 	r.streams.AwaitAttach = b.Facts.AwaitAttach && t.Stage != bundle.Started // else somebody was attached
-	if len(r.rootfs) > 0 {
+	if len(r.Rootfs) > 0 {
 		b.Rootfs = filepath.Join(b.Path, bundle.RootfsName)
 	}
 	engine, err := s.engines.adopter(t.Engine)
@@ -179,9 +178,9 @@ func (s successor) resume(ctx context.Context, c *container, left *handoff.Remai
 	go s.watchInit(c)
 }
 
-// endRemains ends a container that is not adopted. Its end is recorded with a message, unless that
+// endRemains ends a container that is not adopted. Its end is recorded with the reason, unless that
 // is "": nobody was ever told of the container.
-func (s successor) endRemains(left *handoff.Remains, message string) {
+func (s successor) endRemains(left *handoff.Remains, reason string) {
 	left.Close()
 	pid := bundle.ReadPid(left.Bundle)
 	exit, err := s.options.Remove(left.Bundle, left.ID)
@@ -189,8 +188,8 @@ func (s successor) endRemains(left *handoff.Remains, message string) {
 	if pid != 0 {
 		s.note(s.handoff.Forget(pid), "forget process", left.ID)
 	}
-	if _, known := bundle.ReadExit(left.Bundle); !known && message != "" {
-		exit.Message = message
+	if _, known := bundle.ReadExit(left.Bundle); !known && reason != "" {
+		exit.Message = reason
 		s.note(bundle.WriteExit(left.Bundle, exit), "record exit", left.ID)
 	}
 	if err == nil {

@@ -15,16 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/api"
 	"github.com/sunaba-project/sunaba/shim/bundle"
 	"github.com/sunaba-project/sunaba/shim/events"
+	"github.com/sunaba-project/sunaba/shim/message"
 )
 
 func TestMoves(t *testing.T) {
@@ -177,7 +176,7 @@ func TestEnginesAreAskedInOrder(t *testing.T) {
 	first, second, third := &fake{name: "a"}, &fake{name: "b", handles: true}, &fake{name: "c", handles: true}
 	api, _ := newService(first, second, third)
 	dir := newBundle(t, nil)
-	if _, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
+	if _, err := api.create(t.Context(), &message.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
 		t.Fatal(err)
 	}
 	if first.created != 0 || second.created != 1 || third.created != 0 {
@@ -197,7 +196,7 @@ func TestWasmUnderAnOCIHandlerIsRefused(t *testing.T) {
 			annotations[annotation.HandlerType] = handler
 		}
 		dir := newBundle(t, annotations)
-		_, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x" + handler, Bundle: dir})
+		_, err := api.create(t.Context(), &message.CreateTaskRequest{ID: "x" + handler, Bundle: dir})
 		if refused {
 			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "RuntimeClass") {
 				t.Errorf("handler %q: %v", handler, err)
@@ -216,7 +215,7 @@ func TestEventsInOrderAndDeleteMayBeRepeated(t *testing.T) {
 	api, events := newService(engine)
 	ctx := t.Context()
 	dir := newBundle(t, nil)
-	if _, err := api.create(ctx, &task.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
+	if _, err := api.create(ctx, &message.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := api.s.table.find("x")
@@ -224,26 +223,26 @@ func TestEventsInOrderAndDeleteMayBeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.engine.(*fakeContainer).failing = 1
-	if _, err := api.start(ctx, &task.StartRequest{ID: "x"}); err != nil {
+	if _, err := api.start(ctx, &message.ProcessRequest{ID: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.kill(ctx, &task.KillRequest{ID: "x", Signal: 15}); err != nil {
+	if _, err := api.kill(ctx, &message.KillRequest{ID: "x", Signal: 15}); err != nil {
 		t.Fatal(err)
 	}
-	waited, err := api.wait(ctx, &task.WaitRequest{ID: "x"})
+	waited, err := api.wait(ctx, &message.ProcessRequest{ID: "x"})
 	if err != nil || waited.ExitStatus != 143 {
 		t.Fatalf("wait: %v, %v", waited, err)
 	}
 	if exit, ok := bundle.ReadExit(dir); !ok || exit.Code != 143 {
 		t.Errorf("kept exit %+v, %v", exit, ok)
 	}
-	if _, err := api.delete(ctx, &task.DeleteRequest{ID: "x"}); err == nil {
+	if _, err := api.delete(ctx, &message.ProcessRequest{ID: "x"}); err == nil {
 		t.Error("a delete that failed in the engine succeeded")
 	}
-	if _, err := api.delete(ctx, &task.DeleteRequest{ID: "x"}); err != nil {
+	if _, err := api.delete(ctx, &message.ProcessRequest{ID: "x"}); err != nil {
 		t.Errorf("second delete: %v", err)
 	}
-	if _, err := api.delete(ctx, &task.DeleteRequest{ID: "x"}); !errdefs.IsNotFound(err) {
+	if _, err := api.delete(ctx, &message.ProcessRequest{ID: "x"}); !errdefs.IsNotFound(err) {
 		t.Errorf("third delete: %v", err)
 	}
 	want := []string{"/tasks/create", "/tasks/start", "/tasks/exit", "/tasks/delete"}
@@ -254,12 +253,12 @@ func TestEventsInOrderAndDeleteMayBeRepeated(t *testing.T) {
 
 func TestWaitEndsWithItsCaller(t *testing.T) {
 	api, _ := newService(&fake{name: "x", handles: true})
-	if _, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: newBundle(t, nil)}); err != nil {
+	if _, err := api.create(t.Context(), &message.CreateTaskRequest{ID: "x", Bundle: newBundle(t, nil)}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := api.wait(ctx, &task.WaitRequest{ID: "x"}); !errors.Is(err, context.Canceled) {
+	if _, err := api.wait(ctx, &message.ProcessRequest{ID: "x"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("wait: %v", err)
 	}
 }
@@ -268,14 +267,14 @@ func TestFailedCreateFreesTheName(t *testing.T) {
 	engine := &fake{name: "x", handles: true, err: errors.New("no")}
 	api, events := newService(engine)
 	dir := newBundle(t, nil)
-	if _, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir}); err == nil {
+	if _, err := api.create(t.Context(), &message.CreateTaskRequest{ID: "x", Bundle: dir}); err == nil {
 		t.Fatal("no error")
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("left %v", entries)
 	}
 	engine.err = nil
-	if _, err := api.create(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
+	if _, err := api.create(t.Context(), &message.CreateTaskRequest{ID: "x", Bundle: dir}); err != nil {
 		t.Errorf("second try: %v", err)
 	}
 	if len(events.topics) != 1 {
@@ -288,21 +287,21 @@ func TestFailedCreateFreesTheName(t *testing.T) {
 func TestRefusalsOfAStoppedContainerHaveNoID(t *testing.T) {
 	tasks, _ := newService(&fake{handles: true})
 	const id = "5c0ffee"
-	if _, err := tasks.create(t.Context(), &task.CreateTaskRequest{ID: id, Bundle: newBundle(t, nil)}); err != nil {
+	if _, err := tasks.create(t.Context(), &message.CreateTaskRequest{ID: id, Bundle: newBundle(t, nil)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tasks.start(t.Context(), &task.StartRequest{ID: id}); err != nil {
+	if _, err := tasks.start(t.Context(), &message.ProcessRequest{ID: id}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tasks.kill(t.Context(), &task.KillRequest{ID: id, Signal: 9}); err != nil {
+	if _, err := tasks.kill(t.Context(), &message.KillRequest{ID: id, Signal: 9}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tasks.wait(t.Context(), &task.WaitRequest{ID: id}); err != nil {
+	if _, err := tasks.wait(t.Context(), &message.ProcessRequest{ID: id}); err != nil {
 		t.Fatal(err)
 	}
-	_, exec := tasks.exec(t.Context(), &task.ExecProcessRequest{ID: id, ExecID: "e", Spec: &anypb.Any{Value: []byte(`{"args":["true"]}`)}})
-	_, pids := tasks.pids(t.Context(), &task.PidsRequest{ID: id})
-	_, resume := tasks.resume(t.Context(), &task.ResumeRequest{ID: id})
+	_, exec := tasks.exec(t.Context(), &message.ExecProcessRequest{ID: id, ExecID: "e", Spec: &message.Any{Value: []byte(`{"args":["true"]}`)}})
+	_, pids := tasks.pids(t.Context(), &message.ContainerRequest{ID: id})
+	_, resume := tasks.resume(t.Context(), &message.ContainerRequest{ID: id})
 	request, err := encoded(api.AttachRequest{ID: id})
 	if err != nil {
 		t.Fatal(err)
@@ -320,10 +319,10 @@ func TestRefusalsOfAStoppedContainerHaveNoID(t *testing.T) {
 func TestExecInAContainerThatIsBeingKilled(t *testing.T) {
 	for _, dies := range []bool{true, false} {
 		tasks, _ := newService(&fake{handles: true})
-		if _, err := tasks.create(t.Context(), &task.CreateTaskRequest{ID: "x", Bundle: newBundle(t, nil)}); err != nil {
+		if _, err := tasks.create(t.Context(), &message.CreateTaskRequest{ID: "x", Bundle: newBundle(t, nil)}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tasks.start(t.Context(), &task.StartRequest{ID: "x"}); err != nil {
+		if _, err := tasks.start(t.Context(), &message.ProcessRequest{ID: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		c, err := tasks.s.table.find("x")
@@ -332,14 +331,14 @@ func TestExecInAContainerThatIsBeingKilled(t *testing.T) {
 		}
 		const words = "read init-p: connection reset by peer"
 		c.engine.(*fakeContainer).exec = &fakeProcess{exited: make(chan struct{}), stuck: errors.New(words)}
-		if _, err := tasks.exec(t.Context(), &task.ExecProcessRequest{ID: "x", ExecID: "e", Spec: &anypb.Any{Value: []byte(`{"args":["true"]}`)}}); err != nil {
+		if _, err := tasks.exec(t.Context(), &message.ExecProcessRequest{ID: "x", ExecID: "e", Spec: &message.Any{Value: []byte(`{"args":["true"]}`)}}); err != nil {
 			t.Fatal(err)
 		}
 		if dies {
 			time.AfterFunc(20*time.Millisecond, func() { _ = c.init.engine.Signal(context.Background(), syscall.SIGKILL, true) })
 		}
-		_, err = tasks.start(t.Context(), &task.StartRequest{ID: "x", ExecID: "e"})
-		if _, err := tasks.wait(t.Context(), &task.WaitRequest{ID: "x", ExecID: "e"}); err != nil {
+		_, err = tasks.start(t.Context(), &message.ProcessRequest{ID: "x", ExecID: "e"})
+		if _, err := tasks.wait(t.Context(), &message.ProcessRequest{ID: "x", ExecID: "e"}); err != nil {
 			t.Errorf("wait for what did not start: %v", err)
 		}
 		switch {
@@ -354,11 +353,11 @@ func TestExecInAContainerThatIsBeingKilled(t *testing.T) {
 func TestLaunchThatCannotStartLeavesNothing(t *testing.T) {
 	tasks, events := newService(&fake{handles: true, stuck: errdefs.ErrFailedPrecondition})
 	dir := newBundle(t, nil)
-	request := &task.CreateTaskRequest{ID: "x", Bundle: dir}
+	request := &message.CreateTaskRequest{ID: "x", Bundle: dir}
 	if _, err := tasks.launch(t.Context(), request); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("launch: %v, want failed precondition", err)
 	}
-	if _, err := tasks.state(t.Context(), &task.StateRequest{ID: "x"}); !errdefs.IsNotFound(err) {
+	if _, err := tasks.state(t.Context(), &message.ProcessRequest{ID: "x"}); !errdefs.IsNotFound(err) {
 		t.Errorf("state: %v, want not found", err)
 	}
 	if _, err := bundle.ReadTask(dir); !errdefs.IsNotFound(err) {
@@ -371,7 +370,7 @@ func TestLaunchThatCannotStartLeavesNothing(t *testing.T) {
 	tasks, events = newService(&fake{handles: true})
 	answer, err := tasks.launch(t.Context(), request)
 	var l api.Launched
-	if err != nil || json.Unmarshal([]byte(answer.GetValue()), &l) != nil || l.PID != os.Getpid() || l.StartedAt.IsZero() {
+	if err != nil || json.Unmarshal([]byte(answer.Value), &l) != nil || l.PID != os.Getpid() || l.StartedAt.IsZero() {
 		t.Errorf("launch: %v, %v", answer, err)
 	}
 	if want := []string{"/tasks/create", "/tasks/start"}; !slices.Equal(events.topics, want) {

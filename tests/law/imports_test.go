@@ -232,7 +232,8 @@ var shimGRPC = map[string]bool{
 var shimForbidden = []string{
 	"google.golang.org/grpc", "google.golang.org/genproto",
 	"k8s.io", "sigs.k8s.io",
-	"github.com/containerd/containerd/v2/client", "github.com/containerd/containerd/v2/core",
+	"github.com/containerd/containerd", // the API's generated types too: package shim/message has their messages
+	"github.com/opencontainers/go-digest", "github.com/opencontainers/image-spec", "regexp", "google.golang.org/protobuf/types/descriptorpb",
 	"github.com/prometheus", "go.etcd.io/bbolt", "go.opentelemetry.io",
 	module + "/images", module + "/criserver", module + "/runtimeclass", module + "/host/systemd",
 }

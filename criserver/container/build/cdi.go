@@ -96,10 +96,7 @@ const maxSpecFile = 16 << 20
 func checkSpecFiles(dirs []string) error {
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("read CDI specifications: %w", err)
 		}
 		for _, e := range entries {

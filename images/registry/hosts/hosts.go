@@ -110,10 +110,7 @@ func API(domain string) string {
 // ErrFailedPrecondition, one for each that makes no sense.
 func Check(root string) error {
 	entries, err := os.ReadDir(root)
-	if errors.Is(err, fs.ErrNotExist) || root == "" {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %q: %w", root, err)
 	}
 	var errs []error

@@ -7,22 +7,14 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/wasi"
 )
 
-func fdClose(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], 0)
-	if err != nil {
-		return err
-	}
+func fdClose(h *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	h.table.remove(p[0])
 	return d.file.Close()
 }
 
 // fdRenumber moves a file, with everything that belongs to it (also that it is a preopen or a
 // standard stream), to another open descriptor.
-func fdRenumber(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], 0)
-	if err != nil {
-		return err
-	}
+func fdRenumber(h *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	old, err := h.table.get(p[1], 0)
 	if err != nil || d == old {
 		return err
@@ -33,11 +25,7 @@ func fdRenumber(h *Host, _ api.Memory, p []uint64) error {
 	return nil
 }
 
-func fdFdstatGet(h *Host, mem api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], 0)
-	if err != nil {
-		return err
-	}
+func fdFdstatGet(_ *Host, d *descriptor, mem api.Memory, p []uint64) error {
 	out, err := Record(mem, p[1], sizeFdstat)
 	if err != nil {
 		return err
@@ -50,11 +38,7 @@ func fdFdstatGet(h *Host, mem api.Memory, p []uint64) error {
 	return nil
 }
 
-func fdFdstatSetFlags(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdFdstatSetFlags)
-	if err != nil {
-		return err
-	}
+func fdFdstatSetFlags(_ *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	flags, err := getFlags(p[1])
 	if err != nil {
 		return err
@@ -62,11 +46,7 @@ func fdFdstatSetFlags(h *Host, _ api.Memory, p []uint64) error {
 	return d.file.SetFlags(flags)
 }
 
-func fdFdstatSetRights(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], 0)
-	if err != nil {
-		return err
-	}
+func fdFdstatSetRights(_ *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	base, inheriting := rights(p[1]), rights(p[2])
 	if base&^d.base != 0 || inheriting&^d.inheriting != 0 {
 		return errNotCapable
@@ -77,11 +57,7 @@ func fdFdstatSetRights(h *Host, _ api.Memory, p []uint64) error {
 
 // fdPrestatGet describes a preopen. Any other descriptor is EBADF: guests count upwards from 3
 // until they meet it.
-func fdPrestatGet(h *Host, mem api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], 0)
-	if err != nil {
-		return err
-	}
+func fdPrestatGet(_ *Host, d *descriptor, mem api.Memory, p []uint64) error {
 	if !d.preopen {
 		return unix.EBADF
 	}
@@ -97,11 +73,7 @@ func fdPrestatGet(h *Host, mem api.Memory, p []uint64) error {
 	return nil
 }
 
-func fdPrestatDirName(h *Host, mem api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], 0)
-	if err != nil {
-		return err
-	}
+func fdPrestatDirName(_ *Host, d *descriptor, mem api.Memory, p []uint64) error {
 	if !d.preopen {
 		return unix.EBADF
 	}

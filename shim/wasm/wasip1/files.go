@@ -97,35 +97,32 @@ var advices = [...]int{
 	unix.FADV_NORMAL, unix.FADV_SEQUENTIAL, unix.FADV_RANDOM, unix.FADV_WILLNEED, unix.FADV_DONTNEED, unix.FADV_NOREUSE,
 }
 
-func fdAdvise(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdAdvise)
-	if err != nil {
-		return err
-	}
+func fdAdvise(_ *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	if p[1] > math.MaxInt64 || p[2] > math.MaxInt64 || uint32(p[3]) >= uint32(len(advices)) {
 		return unix.EINVAL
 	}
 	return d.file.Advise(int64(p[1]), int64(p[2]), advices[uint32(p[3])])
 }
 
-func fdAllocate(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdAllocate)
-	if err != nil {
-		return err
-	}
+func fdAllocate(_ *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	if p[1] > math.MaxInt64 || p[2] > math.MaxInt64 || p[2] == 0 {
 		return unix.EINVAL
 	}
 	return d.file.Allocate(int64(p[1]), int64(p[2]))
 }
 
-// onFile is a function that does something with a file, for which it needs a right.
-func onFile(need rights, do func(*wasi.File) error) func(*Host, api.Memory, []uint64) error {
-	return func(h *Host, _ api.Memory, p []uint64) error {
+// on is a function whose first parameter is a descriptor, for which it needs rights.
+func on(need rights, do func(*Host, *descriptor, api.Memory, []uint64) error) func(*Host, api.Memory, []uint64) error {
+	return func(h *Host, mem api.Memory, p []uint64) error {
 		d, err := h.table.get(p[0], need)
 		if err != nil {
 			return err
 		}
-		return do(d.file)
+		return do(h, d, mem, p)
 	}
+}
+
+// onFile is a function that does something with a file, for which it needs a right.
+func onFile(need rights, do func(*wasi.File) error) func(*Host, api.Memory, []uint64) error {
+	return on(need, func(_ *Host, d *descriptor, _ api.Memory, _ []uint64) error { return do(d.file) })
 }

@@ -22,11 +22,7 @@ func putFilestat(out []byte, st *unix.Stat_t, filetype wasi.Type) {
 	put64(out[56:], wasi.Nanoseconds(st.Ctim))
 }
 
-func fdFilestatGet(h *Host, mem api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdFilestatGet)
-	if err != nil {
-		return err
-	}
+func fdFilestatGet(_ *Host, d *descriptor, mem api.Memory, p []uint64) error {
 	out, err := Record(mem, p[1], sizeFilestat)
 	if err != nil {
 		return err
@@ -39,22 +35,14 @@ func fdFilestatGet(h *Host, mem api.Memory, p []uint64) error {
 	return nil
 }
 
-func fdFilestatSetSize(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdFilestatSetSize)
-	if err != nil {
-		return err
-	}
+func fdFilestatSetSize(_ *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	if p[1] > math.MaxInt64 {
 		return unix.EINVAL
 	}
 	return d.file.SetSize(int64(p[1]))
 }
 
-func fdFilestatSetTimes(h *Host, _ api.Memory, p []uint64) error {
-	d, err := h.table.get(p[0], rightFdFilestatSetTimes)
-	if err != nil {
-		return err
-	}
+func fdFilestatSetTimes(_ *Host, d *descriptor, _ api.Memory, p []uint64) error {
 	times, err := timespecs(p[1], p[2], p[3])
 	if err != nil {
 		return err

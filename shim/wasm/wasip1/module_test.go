@@ -134,7 +134,7 @@ func (c *caller) put(path, content string) {
 func TestInstantiateForDefinesWhatIsImported(t *testing.T) {
 	c := newCaller(t, Config{})
 	ctx := context.Background()
-	extension := Function{"sock_accept", "ii", fdClose}
+	extension := Function{"sock_accept", "ii", on(0, fdClose)}
 	for _, want := range [][]Function{
 		{{"fd_write", "iiii", fdWrite}, {"proc_exit", "i", nil}},
 		{extension, {"proc_raise", "i", nil}},

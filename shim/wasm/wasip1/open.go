@@ -14,12 +14,8 @@ type request struct {
 	base, inheriting rights
 }
 
-func pathOpen(h *Host, mem api.Memory, p []uint64) error {
+func pathOpen(h *Host, d *descriptor, mem api.Memory, p []uint64) error {
 	// Check the descriptor's existence and type before its rights: a file is ENOTDIR.
-	d, err := h.table.get(p[0], rightPathOpen)
-	if err != nil {
-		return err
-	}
 	dir, err := d.file.AsDir()
 	if err != nil {
 		return err

@@ -76,59 +76,46 @@ func sockAcceptV1(h *wasip1.Host, mem api.Memory, p []uint64) error {
 	return wasip1.SockAccept(h, mem, []uint64{p[0], 0, p[1]})
 }
 
-// sockGetlocaladdr and sockGetpeeraddr are the first generation: an address, 4 or 6 for its family,
-// and a port.
-func sockGetlocaladdr(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	return putName(h, mem, [4]uint64(p), true, (*wasi.Socket).LocalAddr)
-}
-
-func sockGetpeeraddr(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	return putName(h, mem, [4]uint64(p), true, (*wasi.Socket).PeerAddr)
-}
-
-// The second generation has the family in the address.
-func sockGetlocaladdrV2(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	return putName(h, mem, [4]uint64{p[0], p[1], 0, p[2]}, false, (*wasi.Socket).LocalAddr)
-}
-
-func sockGetpeeraddrV2(h *wasip1.Host, mem api.Memory, p []uint64) error {
-	return putName(h, mem, [4]uint64{p[0], p[1], 0, p[2]}, false, (*wasi.Socket).PeerAddr)
-}
-
-// putName writes an address of a socket. p is the socket, and where the address, its family (if the
-// guest wants it apart) and its port are written.
-func putName(h *wasip1.Host, mem api.Memory, p [4]uint64, apart bool, ask func(*wasi.Socket) (netip.AddrPort, error)) error {
-	s, err := h.Socket(p[0])
-	if err != nil {
-		return err
-	}
-	b, err := addressBuffer(mem, p[1])
-	if err != nil {
-		return err
-	}
-	port, err := wasip1.Record(mem, p[3], 4)
-	if err != nil {
-		return err
-	}
-	var family []byte
-	if apart {
-		if family, err = wasip1.Record(mem, p[2], 4); err != nil {
+// named is a call for an address of a socket, which is written with its port. The first generation
+// has the address's family apart, 4 or 6, the second has it in the address.
+func named(first bool, ask func(*wasi.Socket) (netip.AddrPort, error)) func(*wasip1.Host, api.Memory, []uint64) error {
+	return func(h *wasip1.Host, mem api.Memory, p []uint64) error {
+		s, err := h.Socket(p[0])
+		if err != nil {
 			return err
 		}
-	} else if len(b) != sizeStorage {
-		return unix.EINVAL
+		b, err := addressBuffer(mem, p[1])
+		if err != nil {
+			return err
+		}
+		at := p[2]
+		if first {
+			at = p[3]
+		}
+		port, err := wasip1.Record(mem, at, 4)
+		if err != nil {
+			return err
+		}
+		var family []byte
+		if first {
+			if family, err = wasip1.Record(mem, p[2], 4); err != nil {
+				return err
+			}
+		} else if len(b) != sizeStorage {
+			return unix.EINVAL
+		}
+		name, err := ask(s)
+		if err != nil {
+			return err
+		}
+		number, err := putAddress(b, name.Addr())
+		if err != nil {
+			return err
+		}
+		if first {
+			put32(family, map[uint8]uint32{familyInet4: 4, familyInet6: 6}[number])
+		}
+		put32(port, uint32(name.Port()))
+		return nil
 	}
-	name, err := ask(s)
-	if err != nil {
-		return err
-	}
-	number, err := putAddress(b, name.Addr())
-	if err != nil {
-		return err
-	}
-	if apart {
-		put32(family, map[uint8]uint32{familyInet4: 4, familyInet6: 6}[number])
-	}
-	put32(port, uint32(name.Port()))
-	return nil
 }
