@@ -54,7 +54,7 @@ func Probe(ctx context.Context, binary string) Report {
 	case ctx.Err() != nil:
 		r.Problem = fmt.Sprintf("it does not tell its version within %v", answerLimit)
 		return r
-	case err != nil && !isExit(err): // a runtime need not know this flag
+	case err != nil && !errors.As(err, new(*exec.ExitError)): // a runtime that runs need not know this flag
 		r.Missing, r.Problem = true, reason(err)
 		return r
 	}
@@ -79,12 +79,6 @@ func ask(ctx context.Context, path string, args ...string) ([]byte, error) {
 		err = nil
 	}
 	return out, err
-}
-
-// isExit says whether a program did run and ended with a code other than 0.
-func isExit(err error) bool {
-	var exit *exec.ExitError
-	return errors.As(err, &exit)
 }
 
 // reason is an error without the name of the program, which its reader knows.

@@ -1,7 +1,9 @@
 package runc
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,10 +65,8 @@ func (c *container) finishStart(ctx context.Context, pid int) (_ int, ended bool
 		return 0, false, err
 	}
 	if pid == 0 { // one step was to make it and let it run
-		if pid = state.Pid; pid <= 0 { // it has ended, or was not there yet
-			pid, _ = runc.ReadPidFile(filepath.Join(c.dir, bundle.PidName))
-		}
-		if pid <= 0 {
+		filed, _ := runc.ReadPidFile(filepath.Join(c.dir, bundle.PidName))
+		if pid = cmp.Or(max(state.Pid, 0), c.initOnRecord(), filed); pid <= 0 {
 			return 0, false, fmt.Errorf("the shim died while it started container %q: its process is unknown: %w", c.id, errdefs.ErrNotFound)
 		}
 	}
@@ -90,6 +90,20 @@ func (c *container) finishStart(ctx context.Context, pid int) (_ int, ended bool
 		return pid, false, nil
 	}
 	return 0, false, err
+}
+
+// initOnRecord is the pid of an init that may have ended, 0 if the runtime has none on record. It
+// writes that down before it lets the program run, and a file of the pid after that.
+func (c *container) initOnRecord() int {
+	var r struct {
+		Init int `json:"init_process_pid"` // runc
+		Pid  int `json:"pid"`              // crun
+	}
+	for _, name := range []string{"state.json", "status"} {
+		data, _ := os.ReadFile(filepath.Join(c.runtime.Root, c.id, name))
+		_ = json.Unmarshal(data, &r) // what it does not say is 0
+	}
+	return max(r.Init, r.Pid)
 }
 
 // isInit says whether a process is still runc's init, which waits to become the container's

@@ -168,3 +168,28 @@ func TestStartThatEndedWithItsShim(t *testing.T) {
 	}
 	t.Error("init was faster each time")
 }
+
+// A runtime that dies with its shim once the program runs, and before it writes down the process,
+// leaves it to its own record who that is. The program must not be started again.
+func TestProgramThatEndedBeforeItsPidWasKnown(t *testing.T) {
+	a := newAdoptive(t)
+	b, c, adoption := a.create(t, enginetest.Program{Kind: enginetest.Exit, Code: 42})
+	if err := c.Init().Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-c.Init().Exited()
+	if err := os.Remove(filepath.Join(b.Path, bundle.PidName)); err != nil {
+		t.Fatal(err)
+	}
+	adoption.PID, adoption.Task.PID = 0, 0
+	adopted, err := a.Adopt(t.Context(), b, adoption)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if <-adopted.Init().Exited(); adopted.Init().Exit().Code != 42 {
+		t.Errorf("its program has ended with 42, and the container with %d", adopted.Init().Exit().Code)
+	}
+	if err := c.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

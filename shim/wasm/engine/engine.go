@@ -63,7 +63,7 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 		c, err = e.create(ctx, b, io, own, false)
 	}
 	for _, skip := range []compile.Steps{own, compile.AllSteps} {
-		if !isStale(err) {
+		if f, ok := errors.AsType[*failure](err); !ok || f.message.Class != link.Stale {
 			break
 		}
 		// The entry verified but is not what this engine wants: made anew it is, or at last one
@@ -77,11 +77,6 @@ func (e *Engine) Create(ctx context.Context, b *shim.Bundle, io shim.IO, _ shim.
 		return nil, err
 	}
 	return c, nil
-}
-
-func isStale(err error) bool {
-	var f *failure
-	return errors.As(err, &f) && f.message.Class == link.Stale
 }
 
 // check refuses what a guest cannot be.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim"
 	"github.com/sunaba-project/sunaba/shim/wasm/compile"
+	"github.com/sunaba-project/sunaba/shim/wasm/link"
 )
 
 // eventually waits for something that another process does.
@@ -254,7 +255,8 @@ func TestStaleEntryWithPrewarmed(t *testing.T) {
 	b.prepare()
 	c := b.create()
 	entry := c.(*container).entry
-	if _, err := (tree{what: "compiled module", path: entry.Dir + "-gone", stale: true}).open(); !isStale(err) {
+	_, err := (tree{what: "compiled module", path: entry.Dir + "-gone", stale: true}).open()
+	if f, ok := errors.AsType[*failure](err); !ok || f.message.Class != link.Stale {
 		t.Errorf("a compiled module that is gone is %v", err)
 	}
 	if err := compile.Drop(b.engine.options.CacheDir, entry.Digest); err != nil {
