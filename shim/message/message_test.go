@@ -2,6 +2,7 @@ package message_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -254,7 +255,7 @@ func (p pair) agree(t *testing.T, data []byte) {
 	if directErr := message.Unmarshal(data, direct); (directErr == nil) != (err == nil) || err == nil && !reflect.DeepEqual(direct, ours) {
 		t.Fatalf("%s of %x: %+v, %v; without ttrpc %+v, %v", p.name(), data, ours, err, direct, directErr)
 	}
-	if err == nil && theirErr != nil && slices.Contains(values(p.names), "") && strings.Contains(theirErr.Error(), "UTF-8") {
+	if err == nil && theirErr != nil && slices.Contains(slices.Collect(maps.Values(p.names)), "") && strings.Contains(theirErr.Error(), "UTF-8") {
 		return // in a field that nobody reads
 	}
 	if (err == nil) != (theirErr == nil) {
@@ -271,13 +272,6 @@ func (p pair) agree(t *testing.T, data []byte) {
 	if !proto.Equal(theirs, again) {
 		t.Fatalf("%s of %x:\n%v, protobuf's:\n%v", p.name(), data, again, theirs)
 	}
-}
-
-func values(m map[string]string) (all []string) {
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
 }
 
 // normalize clears what ours does not keep: fields that nobody reads, and that an optional string

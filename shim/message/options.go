@@ -12,7 +12,7 @@ const (
 type RuncOptions struct {
 	NoPivotRoot   bool
 	NoNewKeyring  bool
-	ShimCgroup    string // where the shim itself goes; read when it is started
+	ShimCgroup    string // cgroup of the shim itself; read when it is started
 	IOUID         uint32 // owner of the pipes of a process without a terminal, 0 = as they are
 	IOGID         uint32 // and their group
 	Binary        string // OCI runtime; "" = the engine's default
