@@ -4,9 +4,9 @@
 # nothing when all is there.
 set -eu
 
-out=$1
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$(dirname "$out")"
+mkdir -p "$(dirname "$1")"
+out=$(cd "$(dirname "$1")" && pwd)/$(basename "$1") # the folder is changed below
 exec 9>"$out.lock"
 flock 9 # what runs beside this makes the same
 # What is made depends on this file alone, so a change of it makes it anew.
@@ -24,14 +24,20 @@ fi
 rm -rf "$out"
 mkdir -p "$out"
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+ended() {
+	code=$?
+	rm -rf "$work"
+	[ "$code" = 0 ] || { say "the last lines of $out/log:"; tail -n 20 "$out/log" >&3; }
+}
+trap ended EXIT
 chmod 755 "$work"
 exec 3>&1 >"$out/log" 2>&1
 say() { echo "$*" >&3; }
-trap 'say "see $out/log"' HUP INT TERM
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 fail() {
-	say "$*; the last lines of $out/log:"
-	tail -n 20 "$out/log" >&3
+	say "$*"
 	exit 1
 }
 
