@@ -4,8 +4,9 @@ package version
 
 import (
 	"runtime/debug"
-	"slices"
 	"strings"
+
+	"golang.org/x/mod/semver"
 )
 
 // next is the version that is being worked on.
@@ -46,32 +47,12 @@ func of(stamp string) string {
 	return next + "+" + build
 }
 
-// semantic says whether a text is a version of Semantic Versioning 2.0.0.
+// semantic says whether a text is a whole version of Semantic Versioning 2.0.0.
 func semantic(v string) bool {
-	v, build, built := strings.Cut(v, "+")
-	core, pre, early := strings.Cut(v, "-")
-	numbers := strings.Split(core, ".")
-	if len(numbers) != 3 || built && !identifiers(build, true) || early && !identifiers(pre, false) {
-		return false
-	}
-	return !slices.ContainsFunc(numbers, func(n string) bool { return !numeric(n) || padded(n) })
-}
-
-// identifiers says whether a text is identifiers with dots between them. Only build metadata may
-// have numbers with leading zeros.
-func identifiers(text string, build bool) bool {
-	for id := range strings.SplitSeq(text, ".") {
-		if id == "" || strings.ContainsFunc(id, func(r rune) bool { return !identifying(r) }) || !build && numeric(id) && padded(id) {
-			return false
-		}
-	}
-	return true
+	v = "v" + v
+	return semver.IsValid(v) && semver.Canonical(v)+semver.Build(v) == v
 }
 
 func identifying(r rune) bool {
 	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-'
 }
-
-func numeric(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-
-func padded(s string) bool { return len(s) > 1 && s[0] == '0' }
