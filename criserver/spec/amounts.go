@@ -14,11 +14,12 @@ const (
 	minShares, maxShares           = 2, 262144
 )
 
-var (
+// Expressions. Few containers need them, so that they are compiled where they are.
+const (
 	// cpuList is the "List format" of cpuset(7), with bitmap_parselist's strides.
-	cpuList = regexp.MustCompile(`^[0-9]+(-[0-9]+(:[0-9]+/[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+/[0-9]+)?)?)*$`)
+	cpuList = `^[0-9]+(-[0-9]+(:[0-9]+/[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+/[0-9]+)?)?)*$`
 	// pageSize is how the hugetlb controller's files are called.
-	pageSize = regexp.MustCompile(`^[1-9][0-9]*[KMG]B$`)
+	pageSize = `^[1-9][0-9]*[KMG]B$`
 )
 
 // CheckAmounts refuses amounts that no kernel takes. Zero is "not given", and -1 is "no limit" for
@@ -49,12 +50,12 @@ func CheckAmounts(r *runtime.LinuxContainerResources) error {
 		return invalid("oom_score_adj", "%d is not between -1000 and 1000", adj)
 	}
 	for _, set := range []struct{ field, list string }{{"cpuset_cpus", r.GetCpusetCpus()}, {"cpuset_mems", r.GetCpusetMems()}} {
-		if set.list != "" && !cpuList.MatchString(set.list) {
+		if set.list != "" && !regexp.MustCompile(cpuList).MatchString(set.list) {
 			return invalid(set.field, "%q is not a list like 0-2,5", set.list)
 		}
 	}
 	for i, h := range r.GetHugepageLimits() {
-		if !pageSize.MatchString(h.GetPageSize()) {
+		if !regexp.MustCompile(pageSize).MatchString(h.GetPageSize()) {
 			return invalid(fmt.Sprintf("hugepage_limits[%d].page_size", i), "%q is not a size like 2MB", h.GetPageSize())
 		}
 	}

@@ -180,12 +180,12 @@ func apparmorProfile(sc *runtime.LinuxContainerSecurityContext) (*runtime.Securi
 }
 
 // selinuxLevel is the form of a level: a sensitivity or a range of them, and categories.
-var selinuxLevel = regexp.MustCompile(`^s\d{1,2}(-s\d{1,2})?(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
+const selinuxLevel = `^s\d{1,2}(-s\d{1,2})?(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`
 
 // checkSELinux checks the form of options; whether the policy has them is seen where labels are on.
 func checkSELinux(o *runtime.SELinuxOption) error {
 	const field = "selinux_options"
-	if level := o.GetLevel(); level != "" && !selinuxLevel.MatchString(level) {
+	if level := o.GetLevel(); level != "" && !regexp.MustCompile(selinuxLevel).MatchString(level) {
 		return invalid(field+".level", "%q is not of the form s0:c1,c2", level)
 	}
 	for _, f := range []struct{ name, value string }{{"user", o.GetUser()}, {"role", o.GetRole()}, {"type", o.GetType()}} {

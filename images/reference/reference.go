@@ -6,6 +6,7 @@ import (
 	"net"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -46,11 +47,12 @@ func Parse(ref string) (Name, error) {
 // WithDigest returns "repo@digest".
 func (n Name) WithDigest(d digest.Digest) string { return n.Repo + "@" + d.String() }
 
-var hexPrefix = regexp.MustCompile(`^(sha(256|384|512):)?[0-9a-f]{4,128}$`)
+// hexPrefix is compiled when it is needed: no other start of the program waits for it.
+var hexPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha(256|384|512):)?[0-9a-f]{4,128}$`) })
 
 // IsIDPrefix reports whether s may be the prefix of an image id, with or
 // without its algorithm. Fewer than four digits are not taken as an id.
-func IsIDPrefix(s string) bool { return hexPrefix.MatchString(s) }
+func IsIDPrefix(s string) bool { return hexPrefix().MatchString(s) }
 
 // ParseTag reads a reference that is to name something new: it has a tag, "latest" if it says none.
 //

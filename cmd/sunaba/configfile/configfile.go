@@ -68,13 +68,11 @@ func (f File) Locate(err error) error {
 	return fmt.Errorf("%s: %w", f.Name, err)
 }
 
-// keyPart is one part of a key, and what ends it.
-var keyPart = regexp.MustCompile(`^(?:"([^"]*)"|([A-Za-z0-9_-]+))(\.?)`)
-
 // startKey is the key with which a text starts.
 func startKey(text string) (key []string) {
+	onePart := regexp.MustCompile(`^(?:"([^"]*)"|([A-Za-z0-9_-]+))(\.?)`) // and what ends it
 	for {
-		part := keyPart.FindStringSubmatch(text)
+		part := onePart.FindStringSubmatch(text)
 		if part == nil {
 			return key
 		}

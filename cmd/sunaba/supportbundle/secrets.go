@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -75,7 +76,7 @@ func (s *secrets) add(text string) {
 	}
 }
 
-var userinfo = regexp.MustCompile(`://([^/@\s"']+)@`)
+var userinfo = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`://([^/@\s"']+)@`) })
 
 func (s *secrets) text(text string) {
 	s.put(text)
@@ -85,7 +86,7 @@ func (s *secrets) text(text string) {
 		if _, after, ok := strings.Cut(line, "="); ok {
 			s.put(strings.Trim(after, `"'`))
 		}
-		for _, found := range userinfo.FindAllStringSubmatch(line, -1) {
+		for _, found := range userinfo().FindAllStringSubmatch(line, -1) {
 			user, password, _ := strings.Cut(found[1], ":")
 			s.put(user)
 			s.put(password)
@@ -160,11 +161,13 @@ func forms(value string) []form {
 
 // patterns are what may be secret in texts and on no record, such as what belongs to a pod that was
 // deleted, or to a record that cannot be decoded: an error of a decoder quotes it.
-var patterns = []*regexp.Regexp{
-	regexp.MustCompile(`(://)[^/@\s"']+@`),
-	regexp.MustCompile(`(?i)((?:password|passwd|secret|token|api[_-]?key)["'\\]*\s*[=:]\s*["'\\]*|\b(?:bearer|basic)\s+)[^\s"'\\,;()]+`),
-	regexp.MustCompile(`((?:parse|read pod|damaged) record\b).*`),
-}
+var patterns = sync.OnceValue(func() []*regexp.Regexp {
+	return []*regexp.Regexp{
+		regexp.MustCompile(`(://)[^/@\s"']+@`),
+		regexp.MustCompile(`(?i)((?:password|passwd|secret|token|api[_-]?key)["'\\]*\s*[=:]\s*["'\\]*|\b(?:bearer|basic)\s+)[^\s"'\\,;()]+`),
+		regexp.MustCompile(`((?:parse|read pod|damaged) record\b).*`),
+	}
+})
 
 // clean returns a text without secrets, and how many were in it.
 func (s *secrets) clean(text string) (string, int) {
@@ -187,7 +190,7 @@ func (s *secrets) clean(text string) (string, int) {
 	}
 	b.WriteString(text[from:])
 	cleaned := b.String()
-	for _, p := range patterns {
+	for _, p := range patterns() {
 		count += len(p.FindAllStringIndex(cleaned, -1))
 		cleaned = p.ReplaceAllString(cleaned, "${1}"+removed)
 	}

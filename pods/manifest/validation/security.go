@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -15,7 +16,9 @@ import (
 
 // sysctlName is the API server's: parts of lower-case letters, digits, - and _ with a dot or a
 // slash between them.
-var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+var sysctlName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+})
 
 const maxSysctlName, maxProfileName = 253, 4095
 
@@ -55,7 +58,7 @@ func checkSysctls(p *fields.Problems, path string, sysctls []corev1.Sysctl) {
 		if !p.Required(at, s.Name) {
 			continue
 		}
-		if len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name) {
+		if len(s.Name) > maxSysctlName || !sysctlName().MatchString(s.Name) {
 			p.Value(at, s.Name, "is no name of a sysctl, as kernel.shmmax or net/ipv4/conf/eth0.1/forwarding")
 			continue
 		}

@@ -39,12 +39,9 @@ func JSONTemplate(text string) (*Path, error) {
 	return p, err
 }
 
-// relaxed are the ways in which one field may be written: x.y, .x.y, {x.y}, {.x.y}.
-var relaxed = regexp.MustCompile(`^(?:\{\.?([^{}]+)\}|\.?([^{}]+))$`)
-
 // Field is one field: "x.y", with or without a point before it and braces around it.
 func Field(text string) (*Path, error) {
-	m := relaxed.FindStringSubmatch(text)
+	m := regexp.MustCompile(`^(?:\{\.?([^{}]+)\}|\.?([^{}]+))$`).FindStringSubmatch(text)
 	if m == nil {
 		return nil, errors.New("unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'")
 	}
