@@ -26,7 +26,7 @@ func (e *Engine) Adopt(ctx context.Context, b *shim.Bundle, a shim.Adoption) (sh
 	if err != nil {
 		return nil, err
 	}
-	c.cgroup, c.init = a.Task.Cgroup, newProcess(c, nil)
+	c.cgroup, c.init, c.adopted = a.Task.Cgroup, newProcess(c, nil), true
 	c.init.master = a.IO.Console
 	if a.Exit != nil {
 		c.init.child, c.init.exit = &reaper.Child{Pid: a.PID}, *a.Exit

@@ -58,8 +58,8 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 	runtime := *c.runtime
 	runtime.WorkDir = how.Work
 	err := c.ask(func() error { return runtime.Checkpoint(ctx, c.id, opts, actions...) })
-	if ctx.Err() != nil {
-		awaitCRIU(dirs)
+	if ctx.Err() != nil { // the shim is the subreaper
+		awaitCRIU(os.Getpid(), func(pid int) bool { return worksIn(pid, dirs) })
 	}
 	return c.criuError(ctx, err, filepath.Join(how.Work, dumpLog))
 }
@@ -67,17 +67,17 @@ func (c *container) Checkpoint(ctx context.Context, how shim.Checkpoint) error {
 // criuTime is how long CRIU may run after its runtime was killed.
 const criuTime = time.Minute
 
-// awaitCRIU waits until the CRIU that a killed runtime has left with these folders has ended. At
-// its end it leaves the container's freezer as it was at its start, so that the container can be
-// resumed only then. Killed in the middle it would break the container, so that comes last.
-func awaitCRIU(dirs []string) {
+// awaitCRIU waits until a CRIU that a killed runtime has left to a parent has ended. At its end it
+// leaves the container's freezer as it was at its start, so that the container can be resumed only
+// then. Killed in the middle it would break the container, so that comes last.
+func awaitCRIU(parent int, is func(pid int) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), criuTime)
 	defer cancel()
 	// A list of children may miss one while another ends.
 	for misses := 0; misses < 3; time.Sleep(20 * time.Millisecond) {
 		misses++
-		for _, pid := range hostprocess.Children(os.Getpid()) { // the shim is the subreaper
-			there := func() bool { return worksIn(pid, dirs) }
+		for _, pid := range hostprocess.Children(parent) {
+			there := func() bool { return is(pid) }
 			if !there() {
 				continue
 			}
@@ -93,7 +93,7 @@ func awaitCRIU(dirs []string) {
 // enters the container's mount namespace for a while.
 func worksIn(pid int, dirs []string) bool {
 	links := []string{fmt.Sprintf("/proc/%d/cwd", pid)}
-	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(name) == "criu\n" {
+	if isCRIU(pid) {
 		open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 		links = append(links, open...)
 	}
@@ -101,6 +101,11 @@ func worksIn(pid int, dirs []string) bool {
 		at, err := os.Readlink(link)
 		return err == nil && slices.Contains(dirs, strings.TrimSuffix(at, " (deleted)"))
 	})
+}
+
+func isCRIU(pid int) bool {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err == nil && string(name) == "criu\n"
 }
 
 // criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could

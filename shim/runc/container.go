@@ -42,6 +42,7 @@ type container struct {
 	path    string // where names of programs are looked for; "" = not known
 	init    *process
 	foreign bool       // what the runtime has under this name is somebody else's
+	adopted bool       // from a shim that has died
 	dumping sync.Mutex // held while CRIU writes the container's state
 }
 
@@ -84,6 +85,9 @@ func (c *container) Pause(ctx context.Context) error {
 func (c *container) Resume(ctx context.Context) error {
 	c.dumping.Lock()
 	defer c.dumping.Unlock()
+	if c.adopted { // with a CRIU, perhaps, which the supervisor has got
+		awaitCRIU(os.Getppid(), isCRIU)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), criuTime)
 	defer cancel()
 	return c.ask(func() error { return c.runtime.Resume(ctx, c.id) })

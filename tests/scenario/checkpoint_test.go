@@ -188,24 +188,36 @@ func TestCheckpointFails(t *testing.T) {
 
 	// A server that dies meanwhile leaves a paused container; the next one lets it go on.
 	dies := make(chan error, 1)
-	go func() {
-		_, err := m.CheckpointContainer(context.WithoutCancel(t.Context()), &runtime.CheckpointContainerRequest{ContainerId: c.id, Location: filepath.Join(folder, "a.tar")})
-		dies <- err
-	}()
-	if !node.Within(node.Patience, func() bool {
-		entries, err := os.ReadDir(filepath.Join(m.Root, "checkpoints"))
-		return err == nil && len(entries) > 0
-	}) {
-		t.Fatal("no checkpoint has begun")
+	checkpoint := func() {
+		t.Helper()
+		go func() {
+			_, err := m.CheckpointContainer(context.WithoutCancel(t.Context()), &runtime.CheckpointContainerRequest{ContainerId: c.id, Location: filepath.Join(folder, "a.tar")})
+			dies <- err
+		}()
+		if !node.Within(node.Patience, func() bool {
+			entries, err := os.ReadDir(filepath.Join(m.Root, "checkpoints"))
+			return err == nil && len(entries) > 0
+		}) {
+			t.Fatal("no checkpoint has begun")
+		}
+		time.Sleep(300 * time.Millisecond)
+		ends++
 	}
-	time.Sleep(300 * time.Millisecond)
+	checkpoint()
 	if err := m.SignalDaemon(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-dies
-	ends++
 	if err := m.StartDaemon(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	goesOn()
+
+	// A shim that dies meanwhile leaves CRIU too; its successor lets the container go on after that.
+	checkpoint()
+	p.killSharedShim()
+	if err := <-dies; err == nil {
+		t.Error("a checkpoint whose shim has died: no error")
 	}
 	goesOn()
 }
