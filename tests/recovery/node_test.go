@@ -63,6 +63,7 @@ type machine struct {
 // alone calls use with a node in a network and a mount namespace of its own, and takes the node
 // away.
 func alone(t *testing.T, kind setting, use func(m *machine)) {
+	var hierarchies []string
 	err := node.Apart(func() {
 		m, err := begin(t, kind)
 		if err != nil {
@@ -77,10 +78,16 @@ func alone(t *testing.T, kind setting, use func(m *machine)) {
 			m.problem("remove the pods: %v", err)
 		}
 		log, _ := os.ReadFile(m.LogFile)
+		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", m.DaemonPID())) // a daemon removes cgroups where it finds hierarchies
+		for line := range strings.Lines(string(table)) {
+			if strings.Contains(line, "cgroup") {
+				hierarchies = append(hierarchies, line)
+			}
+		}
 		if forced, err := m.Close(); err != nil || len(forced) > 0 {
 			m.problem("close the node: %v, left: %q", err, forced)
 		}
-		m.noCgroups(string(log))
+		m.noCgroups(string(log), hierarchies)
 	})
 	if err != nil {
 		t.Error(err)
@@ -330,13 +337,14 @@ func (m *machine) look() leftovers.Snapshot {
 }
 
 // noCgroups wants nothing of any pod that ever was in any hierarchy of the machine.
-func (m *machine) noCgroups(log string) {
+func (m *machine) noCgroups(log string, hierarchies []string) {
 	var left []string
 	if !node.Within(node.Patience, func() bool { left = m.cgroups(); return len(left) == 0 }) {
 		about := slices.DeleteFunc(strings.Split(log, "\n"), func(line string) bool {
 			return !slices.ContainsFunc(left, func(dir string) bool { return strings.Contains(line, filepath.Base(dir)[len("pod-"):]) })
 		})
-		m.problem("cgroups of pods that are gone:\n%s\nthe log of the daemons says of these pods:\n%s", strings.Join(left, "\n"), strings.Join(about, "\n"))
+		m.problem("cgroups of pods that are gone:\n%s\nthe log of the daemons says of these pods:\n%s\nthe last daemon's hierarchies:\n%s",
+			strings.Join(left, "\n"), strings.Join(about, "\n"), strings.Join(hierarchies, ""))
 	}
 }
 
