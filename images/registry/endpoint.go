@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -169,6 +170,13 @@ func (c *Client) newTransports(conf *tls.Config, dial time.Duration) transports 
 		// A blob's bytes are what they are; only a plain transfer can be resumed.
 		DisableCompression: true,
 		ReadBufferSize:     64 << 10,
+		OnProxyConnectResponse: func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+			if resp.StatusCode < http.StatusInternalServerError {
+				return nil // net/http's own error has what it says
+			}
+			// It may pass, as an error of the network.
+			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: fmt.Errorf("the proxy %s answered %s", proxy.Host, resp.Status)}
+		},
 	}
 	stores := t.Clone()
 	stores.ResponseHeaderTimeout = c.options.StoreTimeout

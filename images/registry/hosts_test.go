@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -289,6 +290,34 @@ func TestMirrorThatOnlyGives(t *testing.T) {
 	defer b.Close()
 	if atMirror.Load() != 1 || atRegistry.Load() != 1 {
 		t.Errorf("content was asked for at the registry")
+	}
+}
+
+// A proxy that is busy is asked again, as a registry is; one that refuses is not.
+func TestProxyThatIsBusy(t *testing.T) {
+	for status, want := range map[int]int32{http.StatusProxyAuthRequired: 3, http.StatusForbidden: 3} {
+		var asked atomic.Int32
+		proxy, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodConnect || r.Host != "registry.test:443" {
+				t.Errorf("the proxy was asked for %s %s", r.Method, r.Host)
+			}
+			if asked.Add(1) < want {
+				w.WriteHeader([]int{http.StatusServiceUnavailable, http.StatusBadGateway}[asked.Load()%2])
+				return
+			}
+			w.WriteHeader(status)
+		})
+		t.Setenv("HTTPS_PROXY", "http://"+proxy)
+		_, err := resolve(t, "registry.test/app:v1", Credentials{})
+		if err == nil || !strings.Contains(err.Error(), http.StatusText(status)) || asked.Load() != want {
+			t.Errorf("a proxy that is busy and then answers %d was asked %d times: %v", status, asked.Load(), err)
+		}
+	}
+	proxy, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGatewayTimeout) })
+	t.Setenv("HTTPS_PROXY", "http://"+proxy)
+	_, err := resolve(t, "registry.test/app:v1", Credentials{})
+	if err == nil || !strings.Contains(err.Error(), "RegistryUnavailable") || !strings.Contains(err.Error(), "the proxy "+proxy+" answered 504") || requests.Load() < 2 {
+		t.Errorf("a proxy that stays busy, asked %d times: %v", requests.Load(), err)
 	}
 }
 

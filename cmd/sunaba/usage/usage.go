@@ -55,7 +55,8 @@ func wrongFlag(cmd *cli.Command, path string, err error) error {
 	if flag, near := UnknownFlag(cmd, err); flag != "" {
 		return unknown(path, "flag", flag, near)
 	}
-	return fmt.Errorf("%s: %s (%s --help)", strings.TrimPrefix(path, "sunaba "), lower(err.Error()), path)
+	text := err.Error() // the parser's sentence, written as ours
+	return fmt.Errorf("%s: %s%s (%s --help)", strings.TrimPrefix(path, "sunaba "), strings.ToLower(text[:1]), text[1:], path)
 }
 
 // UnknownFlag is the flag that the parser does not know, as it is written, and the known one that
@@ -67,14 +68,6 @@ func UnknownFlag(cmd *cli.Command, err error) (flag, near string) {
 	}
 	flag = dashed(strings.TrimLeft(name, "-"))
 	return flag, nearest.Of(flag, flagNames(cmd))
-}
-
-// lower writes the parser's sentence as ours: the first letter is small.
-func lower(text string) string {
-	if text == "" || text[0] < 'A' || text[0] > 'Z' {
-		return text
-	}
-	return strings.ToLower(text[:1]) + text[1:]
 }
 
 func flagNames(cmd *cli.Command) []string {
