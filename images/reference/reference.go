@@ -47,7 +47,6 @@ func Parse(ref string) (Name, error) {
 // WithDigest returns "repo@digest".
 func (n Name) WithDigest(d digest.Digest) string { return n.Repo + "@" + d.String() }
 
-// hexPrefix is compiled when it is needed: no other start of the program waits for it.
 var hexPrefix = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha(256|384|512):)?[0-9a-f]{4,128}$`) })
 
 // IsIDPrefix reports whether s may be the prefix of an image id, with or

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -406,8 +407,8 @@ func TestPrepareWithoutCgroup(t *testing.T) {
 	}
 	p := b.preparation()
 	p.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/no/such/namespace"}}
-	if err := b.engine.Prepare(context.Background(), p); err == nil {
-		t.Error("a namespace that is not there was joined")
+	if err := b.engine.Prepare(context.Background(), p); !errdefs.IsFailedPrecondition(err) { // as of a pod that is stopped meanwhile
+		t.Errorf("a namespace that is not there: %v", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -235,7 +236,7 @@ func initBirth(spec *specs.Spec) (birth, error) {
 			f, err := os.Open(ns.Path)
 			if err != nil {
 				b.close()
-				return birth{}, fmt.Errorf("open %s namespace: %w", kind.name, err)
+				return birth{}, fmt.Errorf("open %s namespace: %w: %w", kind.name, err, errdefs.ErrFailedPrecondition)
 			}
 			b.join = append(b.join, f)
 		case ns != nil || kind.name != specs.NetworkNamespace:
