@@ -45,8 +45,7 @@ func run(args []string, out, errOut io.Writer) int {
 		}, cripod.Commands(socketFlag), completion.Commands(places.Complete), podcmd.Commands(places)),
 	}
 	// To set up all of them takes a millisecond. Only the hidden one that completes looks at others.
-	named := func(c *cli.Command) bool { return len(args) > 1 && c.HasName(args[1]) && !c.Hidden }
-	if i := slices.IndexFunc(cmd.Commands, named); i >= 0 {
+	if i := slices.IndexFunc(cmd.Commands, func(c *cli.Command) bool { return len(args) > 1 && c.HasName(args[1]) && !c.Hidden }); i >= 0 {
 		cmd.Commands = cmd.Commands[i : i+1]
 	}
 	usage.Guard(cmd)

@@ -14,7 +14,6 @@ const (
 	minShares, maxShares           = 2, 262144
 )
 
-// Expressions. Few containers need them, so that they are compiled where they are.
 const (
 	// cpuList is the "List format" of cpuset(7), with bitmap_parselist's strides.
 	cpuList = `^[0-9]+(-[0-9]+(:[0-9]+/[0-9]+)?)?(,[0-9]+(-[0-9]+(:[0-9]+/[0-9]+)?)?)*$`

@@ -105,7 +105,9 @@ func worksIn(pid int, dirs []string) bool {
 
 func isCRIU(pid int) bool {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return err == nil && string(name) == "criu\n"
+	own, _ := os.Readlink("/proc/self/ns/pid")
+	its, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	return err == nil && string(name) == "criu\n" && its == own // a container's program may have its name
 }
 
 // criuError adds to a runtime's error what CRIU had to say. If it had nothing, the runtime could
