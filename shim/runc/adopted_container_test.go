@@ -1,6 +1,8 @@
 package runc_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -178,7 +180,9 @@ func TestProgramThatEndedBeforeItsPidWasKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-c.Init().Exited()
-	if err := os.Remove(filepath.Join(b.Path, bundle.PidName)); err != nil {
+	// The runtime writes another file first, and died before it had the name.
+	beside := filepath.Join(b.Path, "."+bundle.PidName)
+	if err := os.Rename(filepath.Join(b.Path, bundle.PidName), beside); err != nil {
 		t.Fatal(err)
 	}
 	adoption.PID, adoption.Task.PID = 0, 0
@@ -189,7 +193,10 @@ func TestProgramThatEndedBeforeItsPidWasKnown(t *testing.T) {
 	if <-adopted.Init().Exited(); adopted.Init().Exit().Code != 42 {
 		t.Errorf("its program has ended with 42, and the container with %d", adopted.Init().Exit().Code)
 	}
-	if err := c.Delete(t.Context()); err != nil {
+	if err := adopted.Delete(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if _, err := os.Lstat(beside); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", beside, err)
 	}
 }

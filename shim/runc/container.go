@@ -53,7 +53,7 @@ func (c *container) undoCreate() {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()
 	_ = c.runtime.Delete(ctx, c.id, &runc.DeleteOpts{Force: true}) // says no more than that there is nothing, mostly
-	_ = durable.Remove(c.dir, logName, bundle.PidName)
+	_ = durable.Remove(c.dir, logName, bundle.PidName, "."+bundle.PidName)
 }
 
 func (c *container) Init() shim.Process { return c.init }
@@ -111,7 +111,7 @@ func (c *container) Delete(ctx context.Context) error {
 	if err := errors.Join(c.delete(ctx), c.inGroup((*cgroup.Group).RemoveEmpty)); err != nil {
 		return err
 	}
-	return durable.Remove(c.dir, logName, bundle.PidName)
+	return durable.Remove(c.dir, logName, bundle.PidName, "."+bundle.PidName) // beside its file the runtime writes the pid first
 }
 
 // delete removes what the runtime keeps. What has exited is deleted plainly: since version 1.2 runc
