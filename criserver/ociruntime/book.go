@@ -136,16 +136,10 @@ func (b *Book) startTrial(e *entry) {
 			e.report.Problem = err.Error()
 		}
 		if e.report.Problem != before {
-			b.o.Logger.Log(b.ctx, level(err), "OCI runtime tested", "runtime", path, "version", e.report.Version, "problem", e.report.Problem)
+			level := map[bool]slog.Level{false: slog.LevelInfo, true: slog.LevelWarn}[err != nil]
+			b.o.Logger.Log(b.ctx, level, "OCI runtime tested", "runtime", path, "version", e.report.Version, "problem", e.report.Problem)
 		}
 	})
-}
-
-func level(err error) slog.Level {
-	if err != nil {
-		return slog.LevelWarn
-	}
-	return slog.LevelInfo
 }
 
 // Close ends the trials.

@@ -186,6 +186,51 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestKilledServer: a runtime ends with the server that tries it, and makes nothing when the next
+// server has removed its trial.
+func TestKilledServer(t *testing.T) {
+	const place = "TRIALS_OF_A_SERVER"
+	if dir := os.Getenv(place); dir != "" {
+		log, _ := logger()
+		b := Open(Options{Trials: filepath.Join(dir, "trials"), Cgroups: groups(t), Logger: log}, []string{filepath.Join(dir, "runtime")})
+		b.all.Wait()
+		return
+	}
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	script(t, path("runtime"), fake(dir, "1", fmt.Sprintf("echo $$ >%[1]s.new; mv %[1]s.new %[1]s; sleep 2; echo >%[2]s", path("pid"), path("late"))))
+	server := exec.Command("/proc/self/exe", "-test.run=^TestKilledServer$")
+	server.Env = append(os.Environ(), place+"="+dir)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Wait() }()
+	pid := ""
+	for pid == "" {
+		text, _ := os.ReadFile(path("pid"))
+		pid = strings.TrimSpace(string(text))
+		select {
+		case err := <-ended:
+			t.Fatalf("the server has ended: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	for {
+		if _, err := os.Stat("/proc/" + pid); err != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, err := os.Stat(path("late")); err == nil {
+		t.Error("the runtime has worked on")
+	}
+}
+
 // TestTrialOfRunc has the real one make a container.
 func TestTrialOfRunc(t *testing.T) {
 	before := trialCgroups()

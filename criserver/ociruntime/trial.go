@@ -9,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sunaba-project/sunaba/criserver/cgroup"
 	"github.com/sunaba-project/sunaba/host/mount"
+	"github.com/sunaba-project/sunaba/host/thread"
 	"github.com/sunaba-project/sunaba/shim/annotation"
 )
 
@@ -104,7 +106,9 @@ func (b *Book) run(ctx context.Context, path, dir, verb string, args ...string) 
 	cmd := exec.CommandContext(ctx, path, append(append(append(all, verb), args...), filepath.Base(dir))...)
 	cmd.Dir = dir
 	cmd.Stderr = said // a file: the container's process has it too, and must not be waited for
-	if err = cmd.Run(); err == nil {
+	// One that works on when the server is killed would make again what the next server removes.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if thread.Run(func() { err = cmd.Run() }); err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
