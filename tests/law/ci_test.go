@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -56,13 +57,18 @@ echo "this is $me"
 until [ -z "$SLOW" ] || grep -qxF "$SLOW" "$DIR/asked"; do sleep 0.01; done
 exit 3
 `
+	// A process that another test starts meanwhile would have one of them open for writing: such a
+	// file cannot be run.
+	syscall.ForkLock.RLock()
 	for name, text := range map[string]string{
 		".ci/run": string(script), "bin/go": "#!/bin/sh\n", "bin/make": stand, "tests/critest/fetch.sh": stand, "tests/runtimes.sh": stand,
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755))
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(dir, ".ci/run"))
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "DIR="+dir, "FAILING="+failing, "SLOW="+slow)
