@@ -92,7 +92,7 @@ var greeds = map[string]greed{
 		}
 	}},
 	"0.2 bodies of responses that were sent": {"", 1 << 12, func(g *guest, _ string) {
-		e := newExchange()
+		e := newExchange(new(pauses))
 		body := g.respond(uint64(g.instance.ABI().Add(&responseOutparam{e}, 0)), 200)
 		stream := g.own(types+"[method]outgoing-body.write", body)
 		for range 16 {
@@ -102,7 +102,7 @@ var greeds = map[string]greed{
 		io.Copy(io.Discard, e.response.body.pipe)
 	}},
 	"0.2 bodies of responses that come too late": {"", 1 << 12, func(g *guest, _ string) {
-		e := newExchange()
+		e := newExchange(new(pauses))
 		e.finish(nil)
 		r := g.do(types+"[constructor]outgoing-response", g.do(types+"[constructor]fields"))
 		stream := g.own(types+"[method]outgoing-body.write", g.own(types+"[method]outgoing-response.body", r))

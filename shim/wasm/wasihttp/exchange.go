@@ -18,16 +18,16 @@ type exchange struct {
 	once     sync.Once
 	response *outgoingResponse
 	err      error
-	at       time.Time   // when the response came, if it has a body
-	pause    *time.Timer // until it is sent at latest, then
+	at       time.Time // when the response came, if it has a body
+	pauses   *pauses
 
 	tell     func()        // closes answered
 	answered chan struct{} // closed when response or err is there, and it is time to send it
 	taken    chan struct{} // closed when who sends it has been woken by that
 }
 
-func newExchange() *exchange {
-	e := &exchange{answered: make(chan struct{}), taken: make(chan struct{})}
+func newExchange(p *pauses) *exchange {
+	e := &exchange{pauses: p, answered: make(chan struct{}), taken: make(chan struct{})}
 	e.tell = sync.OnceFunc(func() { close(e.answered) })
 	return e
 }
@@ -44,7 +44,7 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 		}
 		e.at = time.Now()
 		response.body.pipe.WhenLarge(e.tell)
-		e.pause = time.AfterFunc(lull, e.tell)
+		e.pauses.add(e)
 	})
 	if response != nil && response != e.response {
 		response.Drop() // it comes too late
@@ -61,7 +61,6 @@ func (e *exchange) finish(err error) {
 			end = fmt.Errorf("%w: %w", errAborted, err)
 		}
 		r.body.pipe.CloseWrite(end)
-		e.pause.Stop()
 	}
 	e.tell()
 }
@@ -69,11 +68,51 @@ func (e *exchange) finish(err error) {
 // lull is how long a body may pause before what was written of it is sent.
 const lull = time.Millisecond
 
+// pauses tells the exchanges whose guests go on for one to two lulls after they have answered. Hardly
+// any does, and a timer for each would have Go's runtime wake a thread for it: there is one, which
+// runs while requests come.
+type pauses struct {
+	mu    sync.Mutex
+	timer *time.Timer // nil before the first one
+	runs  bool
+	fresh []*exchange // those that have answered since the timer's last turn
+	old   []*exchange // before that, and since the turn before
+}
+
+func (p *pauses) add(e *exchange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fresh = append(p.fresh, e)
+	switch {
+	case p.runs:
+		return
+	case p.timer == nil:
+		p.timer = time.AfterFunc(lull, p.turn)
+	default:
+		p.timer.Reset(lull)
+	}
+	p.runs = true
+}
+
+func (p *pauses) turn() {
+	p.mu.Lock()
+	due := p.old
+	p.old, p.fresh = p.fresh, nil
+	if p.runs = len(p.old) > 0; p.runs {
+		p.timer.Reset(lull)
+	}
+	p.mu.Unlock()
+	for _, e := range due {
+		e.tell()
+	}
+}
+
 // writer sends a guest's response.
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	sent    int64 // of the body
+	chunked bool  // the head leaves room for trailers
 }
 
 // bodiless says whether a response has no body, whatever its content-length is.
@@ -81,10 +120,16 @@ func bodiless(method string, status int) bool {
 	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 }
 
-// head makes the head of the response, which is sent with the body or after a lull.
+// head makes the head of the response, which is sent with the body or after a lull. Where trailers
+// are there already, net/http is told of them, else it gives a body that is there a length.
 func (w *writer) head(r *outgoingResponse) {
 	header := w.Header()
 	maps.Copy(header, r.headers.Header())
+	if r.body != nil && r.body.pipe.Complete() {
+		for name := range r.body.trailers {
+			header[http.TrailerPrefix+name], w.chunked = nil, true
+		}
+	}
 	if lengths := header["Content-Length"]; len(lengths) > 1 {
 		header["Content-Length"] = lengths[:1]
 	}
@@ -158,7 +203,7 @@ func (w *writer) copy(body *outgoing, at time.Time, client context.Context, end 
 // trailers adds those of a complete body. Behind a head that has a length net/http sends none, and
 // it gives a short body one whose head it has not sent yet.
 func (w *writer) trailers(trailers http.Header) {
-	if len(trailers) > 0 {
+	if len(trailers) > 0 && !w.chunked {
 		_ = w.control.Flush() // what writes the rest sees its error
 	}
 	for name, values := range trailers {

@@ -63,6 +63,7 @@ type Handler struct {
 	Log func(request *http.Request, err error)
 
 	guests sync.WaitGroup
+	pauses pauses
 }
 
 // writeGrace is how long the last of a response may take beyond the time of the request.
@@ -131,7 +132,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // start runs the guest, until the time that is its end, unless that is zero.
 func (h *Handler) start(guest Guest, request *incomingRequest, end time.Time) *exchange {
-	e := newExchange()
+	e := newExchange(&h.pauses)
 	request.body.limit, request.body.over = h.Limits.Body, func(err error) { e.answer(nil, err) }
 	stop := func() bool { return true }
 	if !end.IsZero() {

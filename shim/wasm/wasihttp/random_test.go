@@ -248,7 +248,7 @@ func (c *caller) play(t testing.TB, seed uint64, calls int) (made int) {
 	g := c.guest()
 	tasks := async.New(g.instance.System())
 	g.instance.ABI().Tasks = tasks
-	e := newExchange()
+	e := newExchange(new(pauses))
 	tasks.Returned = func(c *canonical.Call, flat []uint64) { e.taskReturned(c, flat, "POST") }
 	r := &random{rand.New(rand.NewPCG(seed, 1)), g, map[byte][]uint64{}}
 	body := newIncoming(strings.NewReader(strings.Repeat("body", int(r.Uint64N(60000)))), func() http.Header { return http.Header{"X": {"1"}} }, requestCode)

@@ -2,8 +2,11 @@ package wasihttp
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -33,4 +36,48 @@ func TestTrailersAreTheGuests(t *testing.T) {
 		client.CloseIdleConnections()
 		s.Close()
 	}
+}
+
+// TestTrailersInOneWrite has a response with trailers, all of which is there when it is sent, cost
+// one write to its connection, and one turn of its client.
+func TestTrailersInOneWrite(t *testing.T) {
+	h, _ := server(t, Limits{}, func(g *guest, request, to uint64) {
+		answer := g.respond(to, 200)
+		stream := g.own(types+"[method]outgoing-body.write", answer)
+		g.write(stream, "body")
+		g.finish(answer, stream, "x-t", "end")
+	})
+	s := httptest.NewUnstartedServer(h)
+	counted := &writes{Listener: s.Listener}
+	s.Listener = counted
+	s.Start()
+	defer s.Close()
+	const want = "4\r\nbody\r\n0\r\nX-T: end\r\n\r\n"
+	if got := raw(t, s, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want an end of %q", got, want)
+	}
+	if n := counted.n.Load(); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+// writes counts what is written to the connections that a listener accepts.
+type writes struct {
+	net.Listener
+	n atomic.Int64
+}
+
+func (w *writes) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	return &countedConn{c, &w.n}, err
+}
+
+type countedConn struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.n.Add(1)
+	return c.Conn.Write(b)
 }

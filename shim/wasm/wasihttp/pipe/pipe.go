@@ -176,6 +176,13 @@ func (p *Pipe) Accept() {
 	p.Settled.Set()
 }
 
+// Complete says whether the writer has ended the body, and it is complete.
+func (p *Pipe) Complete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end == io.EOF
+}
+
 // Whole is whether a complete body was read, valid when it is settled.
 func (p *Pipe) Whole() bool {
 	p.mu.Lock()
