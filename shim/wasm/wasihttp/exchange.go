@@ -68,8 +68,8 @@ func (e *exchange) finish(err error) {
 // lull is how long a body may pause before what was written of it is sent.
 const lull = time.Millisecond
 
-// pauses tells the exchanges whose guests go on for one to two lulls after they have answered. Hardly
-// any does, and a timer for each would have Go's runtime wake a thread for it: there is one, which
+// pauses tells the exchanges whose guests continue for one to two lulls after they have answered.
+// Few do, and a timer for each would have Go's runtime wake a thread for it: there is one, which
 // runs while requests come.
 type pauses struct {
 	mu    sync.Mutex

@@ -118,14 +118,17 @@ func (b *bench) serve(ctx context.Context, what, component string, options ...st
 	return nil
 }
 
-// against adds a line that compares turns. The goal is a ratio: at least, or at most.
+// against adds a line that compares turns. The goal is a ratio: at least, or at most; 0 = none.
 func (b *bench) against(what, format string, turns [2][]float64, goal float64, least bool) {
 	ours, theirs, ratio := measure.SpreadOf(turns[0]), measure.SpreadOf(turns[1]), measure.SpreadOf(measure.Ratios(turns[0], turns[1]))
-	sign, met := "≤", ratio.Median <= goal
-	if least {
-		sign, met = "≥", ratio.Median >= goal
+	text, met := fmt.Sprintf("≤ %.1f ×", goal), ratio.Median <= goal
+	switch {
+	case goal == 0:
+		text = ""
+	case least:
+		text, met = fmt.Sprintf("≥ %.1f ×", goal), ratio.Median >= goal
 	}
-	b.table.Add(what, ours.Text(format), theirs.Text(format), ratio.Text("%.2f"), fmt.Sprintf("%s %.1f ×", sign, goal), met)
+	b.table.Add(what, ours.Text(format), theirs.Text(format), ratio.Text("%.2f"), text, met)
 }
 
 // webServer is a server under measurement.

@@ -17,7 +17,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/sunaba-project/sunaba/shim/wasm/component/lower"
+	"github.com/sunaba-project/sunaba/tests/bench/starts"
 	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/components"
 	"github.com/sunaba-project/sunaba/tests/measure"
@@ -37,6 +40,9 @@ type bench struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 1 && args[1] == starts.Face {
+		return starts.Main(args[2:], stdout, stderr)
+	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	b := &bench{out: stdout}
 	flags.StringVar(&b.bin, "bin", "bin", "folder of the two binaries")
@@ -118,12 +124,41 @@ func (b *bench) python(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, b.tools.Wasmtime(), "compile", "-o", compiled, component).CombinedOutput(); err != nil {
 		return fmt.Errorf("compile with wasmtime: %w\n%s", err, out)
 	}
-	took, used, err := b.beside(ctx, b.ours(component), []string{b.tools.Wasmtime(), "run", "--allow-precompiled", compiled})
+	peer := []string{b.tools.Wasmtime(), "run", "--allow-precompiled", compiled}
+	if err := b.containers(ctx, component, peer); err != nil {
+		return err
+	}
+	took, used, err := b.beside(ctx, b.ours(component), peer)
 	if err != nil {
 		return err
 	}
-	b.add("Python hello: start to end, ms, beside wasmtime compiled ahead", took, used, 2)
+	b.add("Python hello: sunaba wasm run, start to end, ms, beside wasmtime compiled ahead", took, used, 0)
 	return b.lowering("Python hello", component)
+}
+
+// containers compares starts of pods' containers with wasmtime's process, up to the first byte:
+// from a prewarmed process, and from one that is forked for it.
+func (b *bench) containers(ctx context.Context, component string, peer []string) error {
+	data, err := os.ReadFile(component)
+	if err != nil {
+		return err
+	}
+	f, err := starts.Measure(ctx, starts.Options{
+		Shim: filepath.Join(b.bin, "containerd-shim-sunaba-v1"), Dir: b.dir, Module: component, Digest: digest.FromBytes(data).String(), Peer: peer, Rounds: b.rounds,
+	})
+	if err != nil {
+		return err
+	}
+	for _, way := range []struct {
+		name  string
+		spans starts.Spans
+	}{{"prewarmed", f.AtHand}, {"forked", f.Forked}} {
+		if len(way.spans.Took) > 0 {
+			b.add("Python hello: a pod's container, process "+way.name+", start to first byte, ms, beside wasmtime compiled ahead",
+				[2][]float64{way.spans.Took, f.Peer.Took}, [2][]float64{way.spans.Used, f.Peer.Used}, 2)
+		}
+	}
+	return nil
 }
 
 // ours is the command that runs a file here, from the cache of this bench.
@@ -180,7 +215,8 @@ func (b *bench) lowering(what, file string) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// add adds two lines: of the time from start to end, which has a goal, and of the processor time.
+// add adds two lines: of the time that something took, which has a goal unless most is 0, and of
+// the processor time.
 func (b *bench) add(what string, took, used [2][]float64, most float64) {
 	b.against(what, "%.1f", took, most, false)
 	ours, theirs := measure.SpreadOf(used[0]), measure.SpreadOf(used[1])

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sunaba-project/sunaba/tests/bench/starts"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
@@ -31,7 +32,7 @@ func (b *bench) code(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start, peerStart := slices.Min(nothing.Forked.Used), slices.Min(nothing.Wasmtime.Used)
+	start, peerStart := slices.Min(nothing.Forked.Used), slices.Min(nothing.Peer.Used)
 	sum := 0.0
 	for _, file := range programs {
 		name := strings.TrimSuffix(file.Name(), ".c")
@@ -39,7 +40,7 @@ func (b *bench) code(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ours, theirs := slices.Min(f.Forked.Used)-start, slices.Min(f.Wasmtime.Used)-peerStart
+		ours, theirs := slices.Min(f.Forked.Used)-start, slices.Min(f.Peer.Used)-peerStart
 		sum += math.Log(ours / theirs)
 		b.table.Add("processor time of "+name+", least, ms, beside wasmtime's", fmt.Sprintf("%.1f", ours), fmt.Sprintf("%.1f", theirs), fmt.Sprintf("%.2f", ours/theirs), "", false)
 	}
@@ -49,27 +50,30 @@ func (b *bench) code(ctx context.Context) error {
 }
 
 // startC starts guests and wasmtime's processes of a C program by turns.
-func (b *bench) startC(ctx context.Context, name, file string) (found, error) {
+func (b *bench) startC(ctx context.Context, name, file string) (starts.Found, error) {
 	module, err := oci.BuildC(ctx, file)
 	if err != nil {
-		return found{}, err
+		return starts.Found{}, err
 	}
 	return b.startModule(ctx, name, module, 0)
 }
 
 // startModule compiles a module for wasmtime and starts guests and wasmtime's processes of it by
 // turns, then idle ones at once.
-func (b *bench) startModule(ctx context.Context, name string, module []byte, idle int) (found, error) {
+func (b *bench) startModule(ctx context.Context, name string, module []byte, idle int) (starts.Found, error) {
 	path := filepath.Join(b.dir, name+".wasm")
 	if err := os.WriteFile(path, module, 0o644); err != nil {
-		return found{}, err
+		return starts.Found{}, err
 	}
 	if said, err := exec.CommandContext(ctx, b.wasmtime, "compile", path, path+".compiled").CombinedOutput(); err != nil {
-		return found{}, fmt.Errorf("compile by wasmtime: %w\n%s", err, said)
+		return starts.Found{}, fmt.Errorf("compile by wasmtime: %w\n%s", err, said)
 	}
-	f, err := b.inProcess(ctx, path, idle)
+	f, err := starts.Measure(ctx, starts.Options{
+		Shim: filepath.Join(b.bin, "containerd-shim-sunaba-v1"), Dir: b.dir, Module: path, Peer: []string{b.wasmtime, "run", path + ".compiled"},
+		Rounds: b.rounds, Guests: idle,
+	})
 	if err != nil {
-		return found{}, fmt.Errorf("%s: %w", name, err)
+		return starts.Found{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return f, nil
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sunaba-project/sunaba/tests/bench/starts"
 	"github.com/sunaba-project/sunaba/tests/commandline"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/node"
@@ -39,8 +40,8 @@ type bench struct {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 1 && args[1] == faceStarts {
-		return startsMain(args[2:], stdout, stderr)
+	if len(args) > 1 && args[1] == starts.Face {
+		return starts.Main(args[2:], stdout, stderr)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	b := bench{out: stdout}

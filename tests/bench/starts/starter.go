@@ -1,4 +1,4 @@
-package main
+package starts
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sunaba-project/sunaba/shim"
+	"github.com/sunaba-project/sunaba/shim/annotation"
 	"github.com/sunaba-project/sunaba/shim/reaper"
 	"github.com/sunaba-project/sunaba/shim/wasm/engine"
 	"github.com/sunaba-project/sunaba/tests/measure"
@@ -23,12 +24,11 @@ import (
 // starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's
 // processes beside them.
 type starter struct {
-	shim, wasmtime, dir, module string
-	rounds, guests              int
-
+	Options
 	reaper *reaper.Reaper
 	engine *engine.Engine
 	null   *os.File
+	facts  annotation.Facts // of each container
 	count  int
 }
 
@@ -44,10 +44,13 @@ func (s *starter) open() (err error) {
 	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
 	}
+	if s.Digest != "" {
+		s.facts.Module = annotation.Module{Path: s.Module, Digest: s.Digest}
+	}
 	if s.reaper, err = reaper.New(); err != nil {
 		return err
 	}
-	s.engine, err = engine.New(engine.Options{Self: s.shim, CacheDir: filepath.Join(s.dir, "cache")}, s.reaper)
+	s.engine, err = engine.New(engine.Options{Self: s.Shim, CacheDir: filepath.Join(s.Dir, "cache")}, s.reaper)
 	return err
 }
 
@@ -96,12 +99,12 @@ func (s *starter) guest(ctx context.Context) (*running, error) {
 	id := filepath.Base(group)
 	before := processTime(os.Getpid()) + prewarmedTime(group)
 	s.count++
-	bundle := filepath.Join(s.dir, fmt.Sprintf("bundle-%d-%d", os.Getpid(), s.count))
+	bundle := filepath.Join(s.Dir, fmt.Sprintf("bundle-%d-%d", os.Getpid(), s.count))
 	rootfs := filepath.Join(bundle, "rootfs")
 	if err := os.MkdirAll(rootfs, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.Link(s.module, filepath.Join(rootfs, "app.wasm")); err != nil {
+	if err := os.Link(s.Module, filepath.Join(rootfs, "app.wasm")); err != nil {
 		return nil, err
 	}
 	ours, theirs, err := pipe()
@@ -121,6 +124,7 @@ func (s *starter) guest(ctx context.Context) (*running, error) {
 			},
 			Annotations: map[string]string{},
 		},
+		Facts: s.facts,
 	}, shim.IO{Stdout: theirs, Stderr: s.null}, shim.Options{})
 	theirs.Close()
 	if err != nil {
@@ -147,7 +151,7 @@ func (s *starter) peer(context.Context) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(s.wasmtime, "run", s.module+".compiled")
+	cmd := exec.Command(s.Peer[0], s.Peer[1:]...)
 	cmd.Stdout, cmd.Stderr = theirs, os.Stderr
 	before := processTime(os.Getpid())
 	begin := time.Now()
