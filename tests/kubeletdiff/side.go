@@ -66,7 +66,7 @@ func startAgent(ctx context.Context, g *ground) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := api.Connect(ctx, filepath.Join(s.node.State, "pods.sock"))
+	client, err := s.node.PodClient(ctx)
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx, g.report))
 	}

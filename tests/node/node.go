@@ -22,6 +22,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sunaba-project/sunaba/criserver/network"
+	"github.com/sunaba-project/sunaba/pods/api"
 	"github.com/sunaba-project/sunaba/tests/leftovers"
 )
 
@@ -142,6 +143,15 @@ func (n *Node) AwaitReady(ctx context.Context) error {
 	// The first start in an emulated machine reads all it needs, kernel modules too, through that
 	// machine's disks.
 	return n.daemon.Await(ctx, Slow(3*time.Minute), Ready(n))
+}
+
+// PodClient connects to the socket for commands about pods, which a daemon makes after it is ready.
+func (n *Node) PodClient(ctx context.Context) (client *api.Client, err error) {
+	err = n.daemon.Await(ctx, Slow(time.Minute), func(ctx context.Context) (err error) {
+		client, err = api.Connect(ctx, filepath.Join(n.State, api.SocketName))
+		return err
+	})
+	return client, err
 }
 
 // notReady names each condition of a node that a pod needs and that does not hold; nil when all

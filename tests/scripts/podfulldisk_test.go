@@ -25,7 +25,7 @@ type podsClient struct {
 
 func (m pods) client() *podsClient {
 	m.T.Helper()
-	c, err := api.Connect(m.T.Context(), filepath.Join(m.State, "pods.sock"))
+	c, err := m.PodClient(m.T.Context())
 	if err != nil {
 		m.T.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func (m *machine) connect() (err error) {
 	if m.client != nil {
 		m.client.Close()
 	}
-	m.client, err = api.Connect(m.ctx, filepath.Join(m.State, "pods.sock"))
+	m.client, err = m.PodClient(m.ctx)
 	return err
 }
 

@@ -70,7 +70,7 @@ func beginIn(t *testing.T, dir, config string) (*machine, error) {
 	}
 	m := &machine{Watched: watched, ctx: t.Context()}
 	m.resource, _ = api.FindResource("pods")
-	if m.client, err = api.Connect(m.ctx, filepath.Join(m.State, "pods.sock")); err != nil {
+	if m.client, err = m.PodClient(m.ctx); err != nil {
 		return nil, errors.Join(err, m.Finish())
 	}
 	for _, ref := range []string{world.first, world.second, world.guest} {
