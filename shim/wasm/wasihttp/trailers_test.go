@@ -19,6 +19,24 @@ func TestTrailersAreTheGuests(t *testing.T) {
 		g.write(stream, "body")
 		g.finish(answer, stream, "x-b", "end")
 	})
+	overBoth(t, h, "[head] [head] map[X-A:[] X-B:[end]]")
+}
+
+// TestTrailersThatNoHeadAnnounces reach the client too, all the same.
+func TestTrailersThatNoHeadAnnounces(t *testing.T) {
+	h, _ := server(t, Limits{}, func(g *guest, request, to uint64) {
+		answer := g.respond(to, 200)
+		stream := g.own(types+"[method]outgoing-body.write", answer)
+		g.write(stream, "body")
+		g.finish(answer, stream, "x-b", "end")
+	})
+	overBoth(t, h, "[] [] map[X-B:[end]]")
+}
+
+// overBoth wants a response with the body "body" and these headers X-A and X-B and trailers, over
+// HTTP/1.1 and HTTP/2.
+func overBoth(t *testing.T, h http.Handler, want string) {
+	t.Helper()
 	for _, h2 := range []bool{false, true} {
 		s := httptest.NewUnstartedServer(h)
 		s.Config.Protocols = new(http.Protocols)
@@ -28,9 +46,9 @@ func TestTrailersAreTheGuests(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{Protocols: s.Config.Protocols}}
 		response, err := client.Get(s.URL)
 		if _, body := read(t, response, err); body != "body" {
-			t.Errorf("body %q", body)
+			t.Errorf("HTTP/2 %t: body %q", h2, body)
 		}
-		if got := fmt.Sprint(response.Header["X-A"], response.Header["X-B"], response.Trailer); got != "[head] [head] map[X-A:[] X-B:[end]]" {
+		if got := fmt.Sprint(response.Header["X-A"], response.Header["X-B"], response.Trailer); got != want {
 			t.Errorf("HTTP/2 %t: %s", h2, got)
 		}
 		client.CloseIdleConnections()
