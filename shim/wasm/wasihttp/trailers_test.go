@@ -60,10 +60,12 @@ func overBoth(t *testing.T, h http.Handler, want string) {
 // one write to its connection, and one turn of its client.
 func TestTrailersInOneWrite(t *testing.T) {
 	h, _ := server(t, Limits{}, func(g *guest, request, to uint64) {
-		answer := g.respond(to, 200)
-		stream := g.own(types+"[method]outgoing-body.write", answer)
+		response := g.do(types+"[constructor]outgoing-response", g.fields())
+		body := g.own(types+"[method]outgoing-response.body", response)
+		stream := g.own(types+"[method]outgoing-body.write", body)
 		g.write(stream, "body")
-		g.finish(answer, stream, "x-t", "end")
+		g.finish(body, stream, "x-t", "end")
+		g.do(types+"[static]response-outparam.set", to, 0, response, 0, 0, 0, 0, 0, 0)
 	})
 	s := httptest.NewUnstartedServer(h)
 	counted := &writes{Listener: s.Listener}
