@@ -139,6 +139,11 @@ func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, er
 // Answer returns the id that a name goes by, whatever the handler. See catalog.Catalog.Answer.
 func (s *Service) Answer(nameOrID string) (id string, ok bool) { return s.catalog.Answer(nameOrID) }
 
+// Configuration returns the JSON of an image's configuration, or an error where it was damaged.
+func (s *Service) Configuration(ctx context.Context, img Image) ([]byte, error) {
+	return s.disk.Content.Document(ctx, img.Document)
+}
+
 // List returns all images, one entry per id, sorted by id.
 func (s *Service) List(ctx context.Context) ([]Image, error) { return s.catalog.List(ctx) }
 

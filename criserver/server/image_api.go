@@ -123,8 +123,9 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 	resp := &runtime.ImageStatusResponse{Image: a.item(img, r.GetImage().GetRuntimeHandler())}
 	resp.Image.Id = answer
 	if r.GetVerbose() {
+		config, _ := a.images.Configuration(ctx, img) // null if it is damaged
 		info, err := json.Marshal(map[string]any{
-			"imageSpec": map[string]any{"config": img.Config, "os": img.Platform.OS, "architecture": img.Platform.Architecture, "variant": img.Platform.Variant},
+			"imageSpec": json.RawMessage(config),
 			"platform":  platforms.FormatAll(img.Platform), "kind": img.Kind.String(), "handlers": img.Handlers, "manifest": img.Manifest,
 			"served": img.Served,
 		})
@@ -161,10 +162,9 @@ func (a *imageAPI) ImageFsInfo(ctx context.Context, _ *runtime.ImageFsInfoReques
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
 	return &runtime.ImageFsInfoResponse{
-		ImageFilesystems:     []*runtime.FilesystemUsage{usageOf(imgs, now)},
-		ContainerFilesystems: []*runtime.FilesystemUsage{usageOf(containers, now)},
+		ImageFilesystems:     []*runtime.FilesystemUsage{usageOf(imgs, time.Now())},
+		ContainerFilesystems: []*runtime.FilesystemUsage{usageOf(containers, time.Now())},
 	}, nil
 }
 

@@ -153,14 +153,11 @@ func (c *Catalog) view(st *store.State, img store.Image) Image {
 		RepoTags: st.TagsOf(img.ID),
 		Platform: img.Platform,
 		Config:   img.Runtime,
-		Size:     img.Size,
-		Manifest: img.Manifest,
-		Created:  img.Created,
-		Served:   img.Served,
+		Manifest: img.Manifest, Document: img.Config,
+		Size: img.Size, Created: img.Created, Served: img.Served,
 
-		Component:  img.Component,
-		Checkpoint: img.Checkpoint,
-		Program:    img.Program,
+		Component: img.Component, Checkpoint: img.Checkpoint,
+		Program: img.Program,
 	}
 	if img.Module != nil {
 		out.Kind, out.Module = Module, *img.Module
@@ -245,8 +242,8 @@ type Image struct {
 	Handlers []string
 	// Served names the content that each server gave when the image was pulled:
 	// digests, sorted, by host. What had been present is in none.
-	Served   map[string][]digest.Digest
-	Manifest ocispec.Descriptor
+	Served             map[string][]digest.Digest
+	Manifest, Document ocispec.Descriptor // Document is the configuration as a whole
 	// Module is the WebAssembly module when Kind is Module. Its file's name, if the
 	// artifact tells one, is its annotation org.opencontainers.image.title.
 	Module ocispec.Descriptor
