@@ -25,7 +25,7 @@ var hostClocks = [...]int32{
 	Realtime:   unix.CLOCK_REALTIME,
 	Monotonic:  unix.CLOCK_MONOTONIC,
 	ProcessCPU: unix.CLOCK_PROCESS_CPUTIME_ID,
-	ThreadCPU:  unix.CLOCK_THREAD_CPUTIME_ID,
+	ThreadCPU:  unix.CLOCK_PROCESS_CPUTIME_ID, // its only one, which runs on many of the host's
 }
 
 // Monotonic is the guest's monotonic clock, in nanoseconds. It starts above zero when the System is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -53,6 +54,30 @@ func TestClocks(t *testing.T) {
 	}
 	c.want(einval, "clock_time_get", 4, 0, atData)
 	c.want(einval, "clock_res_get", 4, atData)
+}
+
+// TestClockOfThreadThatChanges reads a guest's CPU clocks on one thread and then on another, which
+// has worked less: the Go runtime moves a guest from one to another when it waits.
+func TestClockOfThreadThatChanges(t *testing.T) {
+	c := newCaller(t, Config{})
+	for clock := range uint64(4) {
+		var times [2]uint64
+		for n := range times {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				runtime.LockOSThread() // for good: the thread ends with this goroutine
+				for begun := time.Now(); n == 0 && time.Since(begun) < 20*time.Millisecond; {
+				}
+				c.must("clock_time_get", clock, 0, atData)
+				times[n] = c.U64(atData)
+			}()
+			<-done
+		}
+		if times[1] < times[0] {
+			t.Errorf("clock %d went from %d to %d", clock, times[0], times[1])
+		}
+	}
 }
 
 func TestRandomYield(t *testing.T) {
