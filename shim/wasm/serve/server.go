@@ -94,12 +94,15 @@ func (s *Server) Drain() { s.drain.Do(s.listener.drain) }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// net/http has started the goroutine that notices when the client leaves. It runs first, else the
-	// end of the request would wait for its first turn, the next request would be there by then, and
-	// those of other connections would not be: the runtime asks for them when it has nothing to run.
-	runtime.Gosched()
-	busy := s.begin(r.RemoteAddr)
+	busy, turns := s.begin(r.RemoteAddr)
 	defer s.end()
+	if turns {
+		// net/http has started the goroutine that notices when the client leaves. It runs first, else
+		// the end of the request would wait for its first turn, the next request would be there by
+		// then, and those of other connections would not be: the runtime asks for them when it has
+		// nothing to run.
+		runtime.Gosched()
+	}
 	if busy > crowd || len(s.listener.places) > crowd {
 		s.crowded()
 	}
@@ -123,15 +126,18 @@ func (s *Server) changed(nc net.Conn, state http.ConnState) {
 		c.after = nil
 	}
 	s.mu.Lock()
-	turns := state == http.StateIdle && time.Since(s.mixed) < together
+	turns := state == http.StateIdle && s.haveTurns()
 	s.mu.Unlock()
 	if turns {
 		s.turns.wait()
 	}
 }
 
-// begin counts a request in and returns how many there are.
-func (s *Server) begin(from string) int {
+// haveTurns says whether connections have turns. The caller holds mu.
+func (s *Server) haveTurns() bool { return time.Since(s.mixed) < together }
+
+// begin counts a request in and returns how many there are, and whether connections have turns.
+func (s *Server) begin(from string) (busy int, turns bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != from {
@@ -140,7 +146,7 @@ func (s *Server) begin(from string) int {
 	if s.busy++; s.busy == 1 {
 		s.quiet.Stop()
 	}
-	return s.busy
+	return s.busy, s.haveTurns()
 }
 
 func (s *Server) end() {

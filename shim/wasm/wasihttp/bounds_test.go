@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/lull"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
@@ -92,7 +93,7 @@ var greeds = map[string]greed{
 		}
 	}},
 	"0.2 bodies of responses that were sent": {"", 1 << 12, func(g *guest, _ string) {
-		e := newExchange(new(pauses))
+		e := newExchange(new(lull.Timer))
 		body := g.respond(uint64(g.instance.ABI().Add(&responseOutparam{e}, 0)), 200)
 		stream := g.own(types+"[method]outgoing-body.write", body)
 		for range 16 {
@@ -102,7 +103,7 @@ var greeds = map[string]greed{
 		io.Copy(io.Discard, e.response.body.pipe)
 	}},
 	"0.2 bodies of responses that come too late": {"", 1 << 12, func(g *guest, _ string) {
-		e := newExchange(new(pauses))
+		e := newExchange(new(lull.Timer))
 		e.finish(nil)
 		r := g.do(types+"[constructor]outgoing-response", g.do(types+"[constructor]fields"))
 		stream := g.own(types+"[method]outgoing-body.write", g.own(types+"[method]outgoing-response.body", r))

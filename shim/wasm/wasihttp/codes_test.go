@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/lull"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 )
 
@@ -166,7 +167,7 @@ func TestErrorCodes(t *testing.T) {
 	for i, c := range cases {
 		for _, value := range values[c.payload] {
 			value = fmt.Sprintf("%d:%s", i, value)
-			e := newExchange(new(pauses))
+			e := newExchange(new(lull.Timer))
 			to := uint64(g.instance.ABI().Add(&responseOutparam{e}, 0))
 			params := append([]uint64{to, 1}, errorCode.lower(g, value)...)
 			g.do(types+"[static]response-outparam.set", params...)
@@ -187,6 +188,6 @@ func TestErrorCodes(t *testing.T) {
 	if g.do(types+"http-error-code", other, out); g.u8(out) != 0 {
 		t.Error("an error of something else has an error-code")
 	}
-	to := uint64(g.instance.ABI().Add(&responseOutparam{newExchange(new(pauses))}, 0))
+	to := uint64(g.instance.ABI().Add(&responseOutparam{newExchange(new(lull.Timer))}, 0))
 	g.trap(t, "unexpected discriminant 39", types+"[static]response-outparam.set", to, 1, 39, 0, 0, 0, 0, 0, 0)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/lull"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
 )
 
@@ -19,14 +20,14 @@ type exchange struct {
 	response *outgoingResponse
 	err      error
 	at       time.Time // when the response came, if it has a body
-	pauses   *pauses
+	pauses   *lull.Timer
 
 	tell     func()        // closes answered
 	answered chan struct{} // closed when response or err is there, and it is time to send it
 	taken    chan struct{} // closed when who sends it has been woken by that
 }
 
-func newExchange(p *pauses) *exchange {
+func newExchange(p *lull.Timer) *exchange {
 	e := &exchange{pauses: p, answered: make(chan struct{}), taken: make(chan struct{})}
 	e.tell = sync.OnceFunc(func() { close(e.answered) })
 	return e
@@ -44,7 +45,7 @@ func (e *exchange) answer(response *outgoingResponse, err error) {
 		}
 		e.at = time.Now()
 		response.body.pipe.WhenLarge(e.tell)
-		e.pauses.add(e)
+		e.pauses.Add(e.tell)
 	})
 	if response != nil && response != e.response {
 		response.Drop() // it comes too late
@@ -63,48 +64,6 @@ func (e *exchange) finish(err error) {
 		r.body.pipe.CloseWrite(end)
 	}
 	e.tell()
-}
-
-// lull is how long a body may pause before what was written of it is sent.
-const lull = time.Millisecond
-
-// pauses tells the exchanges whose guests continue for one to two lulls after they have answered.
-// Few do, and a timer for each would have Go's runtime wake a thread for it: there is one, which
-// runs while requests come.
-type pauses struct {
-	mu    sync.Mutex
-	timer *time.Timer // nil before the first one
-	runs  bool
-	fresh []*exchange // those that have answered since the timer's last turn
-	old   []*exchange // before that, and since the turn before
-}
-
-func (p *pauses) add(e *exchange) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fresh = append(p.fresh, e)
-	switch {
-	case p.runs:
-		return
-	case p.timer == nil:
-		p.timer = time.AfterFunc(lull, p.turn)
-	default:
-		p.timer.Reset(lull)
-	}
-	p.runs = true
-}
-
-func (p *pauses) turn() {
-	p.mu.Lock()
-	due := p.old
-	p.old, p.fresh = p.fresh, nil
-	if p.runs = len(p.old) > 0; p.runs {
-		p.timer.Reset(lull)
-	}
-	p.mu.Unlock()
-	for _, e := range due {
-		e.tell()
-	}
 }
 
 // writer sends a guest's response.
@@ -164,7 +123,7 @@ func (w *writer) copy(body *outgoing, at time.Time, client context.Context, end 
 			w.sent += int64(n)
 			if !unsent {
 				unsent = true
-				pause.Reset(lull)
+				pause.Reset(lull.Time)
 			}
 			if left != nil {
 				left = time.After(goneGrace)
@@ -176,7 +135,7 @@ func (w *writer) copy(body *outgoing, at time.Time, client context.Context, end 
 			return err
 		}
 		if pause == nil {
-			pause = time.NewTimer(lull - time.Since(at))
+			pause = time.NewTimer(lull.Time - time.Since(at))
 			defer pause.Stop()
 			gone = client.Done()
 			if !end.IsZero() {

@@ -13,7 +13,9 @@ import (
 
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/lull"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/pipe"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/runner"
 )
 
 // ErrBusy is returned by Instances.Take where too many requests wait already.
@@ -63,7 +65,7 @@ type Handler struct {
 	Log func(request *http.Request, err error)
 
 	guests sync.WaitGroup
-	pauses pauses
+	pauses lull.Timer
 }
 
 // writeGrace is how long the last of a response may take beyond the time of the request.
@@ -141,7 +143,9 @@ func (h *Handler) start(guest Guest, request *incomingRequest, end time.Time) *e
 			guest.Stop(ErrDeadline)
 		}).Stop
 	}
-	h.guests.Go(func() {
+	h.guests.Add(1)
+	runner.Run(func() {
+		defer h.guests.Done()
 		defer stop()
 		err := run(guest, request, e)
 		e.finish(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/sunaba-project/sunaba/shim/wasm/async"
 	"github.com/sunaba-project/sunaba/shim/wasm/canonical"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/fields"
+	"github.com/sunaba-project/sunaba/shim/wasm/wasihttp/lull"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip2"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasip3"
 	"github.com/sunaba-project/sunaba/shim/wasm/wasitest"
@@ -248,7 +249,7 @@ func (c *caller) play(t testing.TB, seed uint64, calls int) (made int) {
 	g := c.guest()
 	tasks := async.New(g.instance.System())
 	g.instance.ABI().Tasks = tasks
-	e := newExchange(new(pauses))
+	e := newExchange(new(lull.Timer))
 	tasks.Returned = func(c *canonical.Call, flat []uint64) { e.taskReturned(c, flat, "POST") }
 	r := &random{rand.New(rand.NewPCG(seed, 1)), g, map[byte][]uint64{}}
 	body := newIncoming(strings.NewReader(strings.Repeat("body", int(r.Uint64N(60000)))), func() http.Header { return http.Header{"X": {"1"}} }, requestCode)
