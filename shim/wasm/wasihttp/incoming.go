@@ -93,8 +93,8 @@ func (in *incoming) finish(err error) {
 	} else if f := fields.Of(in.trailers()); f.Count() > 0 {
 		in.fields = f
 	}
+	in.finished.Set() // before the end can be read: the response may follow at once, and settle asks
 	in.pipe.CloseWrite(end)
-	in.finished.Set()
 	close(in.done)
 }
 
