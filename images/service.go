@@ -139,7 +139,7 @@ func (s *Service) Find(ctx context.Context, nameOrID, handler string) (Image, er
 // Answer returns the id that a name goes by, whatever the handler. See catalog.Catalog.Answer.
 func (s *Service) Answer(nameOrID string) (id string, ok bool) { return s.catalog.Answer(nameOrID) }
 
-// Configuration returns the JSON of an image's configuration, or an error where it was damaged.
+// Configuration returns an image's configuration as it is stored: JSON, unless it was damaged.
 func (s *Service) Configuration(ctx context.Context, img Image) ([]byte, error) {
 	return s.disk.Content.Document(ctx, img.Document)
 }

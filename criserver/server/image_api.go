@@ -123,11 +123,13 @@ func (a *imageAPI) ImageStatus(ctx context.Context, r *runtime.ImageStatusReques
 	resp := &runtime.ImageStatusResponse{Image: a.item(img, r.GetImage().GetRuntimeHandler())}
 	resp.Image.Id = answer
 	if r.GetVerbose() {
-		config, _ := a.images.Configuration(ctx, img) // null if it is damaged
+		config, _ := a.images.Configuration(ctx, img)
+		if !json.Valid(config) {
+			config = nil // null: it was damaged, and the rest is worth showing
+		}
 		info, err := json.Marshal(map[string]any{
 			"imageSpec": json.RawMessage(config),
-			"platform":  platforms.FormatAll(img.Platform), "kind": img.Kind.String(), "handlers": img.Handlers, "manifest": img.Manifest,
-			"served": img.Served,
+			"platform":  platforms.FormatAll(img.Platform), "kind": img.Kind.String(), "handlers": img.Handlers, "manifest": img.Manifest, "served": img.Served,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("describe image %q: %w", img.ID, err)

@@ -2,6 +2,9 @@ package server
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -50,6 +53,51 @@ func TestVerboseStatusOfImage(t *testing.T) {
 		}
 		if got := string(info.ImageSpec); got != string(want) {
 			t.Errorf("%s: imageSpec %s, want %s", handler, got, want)
+		}
+	}
+}
+
+// TestVerboseStatusOfDamagedImage has imageSpec be null where the configuration is not what was
+// stored, or not there, and shows the rest.
+func TestVerboseStatusOfDamagedImage(t *testing.T) {
+	registry, err := oci.Serve("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer registry.Close()
+	image, err := oci.Packed(oci.Host(), oci.Program("app", []byte("#!")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := registry.Push(t.Context(), "app:v1", image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := imageServer(t)
+	spec := &runtime.ImageSpec{Image: ref}
+	if _, err := api.PullImage(t.Context(), &runtime.PullImageRequest{Image: spec}); err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(t.TempDir()), "*", "images", "content", "blobs", "sha256", config.Hex))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("the configuration is in %v, %v", found, err)
+	}
+	for what, damage := range map[string]func() error{
+		"zeros":   func() error { return os.WriteFile(found[0], make([]byte, 100), 0o644) },
+		"missing": func() error { return os.Remove(found[0]) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := api.ImageStatus(t.Context(), &runtime.ImageStatusRequest{Image: spec, Verbose: true})
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if info := answer.GetInfo()["info"]; !strings.Contains(info, `"imageSpec":null`) || !strings.Contains(info, `"platform"`) {
+			t.Errorf("%s: %s", what, info)
 		}
 	}
 }

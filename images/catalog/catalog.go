@@ -151,13 +151,11 @@ func (c *Catalog) view(st *store.State, img store.Image) Image {
 	out := Image{
 		ID:       img.ID,
 		RepoTags: st.TagsOf(img.ID),
-		Platform: img.Platform,
-		Config:   img.Runtime,
+		Platform: img.Platform, Config: img.Runtime,
 		Manifest: img.Manifest, Document: img.Config,
 		Size: img.Size, Created: img.Created, Served: img.Served,
 
-		Component: img.Component, Checkpoint: img.Checkpoint,
-		Program: img.Program,
+		Component: img.Component, Checkpoint: img.Checkpoint, Program: img.Program,
 	}
 	if img.Module != nil {
 		out.Kind, out.Module = Module, *img.Module
