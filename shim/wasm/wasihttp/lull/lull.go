@@ -14,33 +14,30 @@ const Time = time.Millisecond
 // thread for it: there is one, which runs while functions are added. Its zero value has none.
 type Timer struct {
 	mu    sync.Mutex
-	timer *time.Timer // nil before the first one
-	runs  bool
-	fresh []func() // those that were added since the timer's last turn
-	old   []func() // before that, and since the turn before
+	timer *time.Timer // nil before the first one; it runs while there are functions
+	fresh []func()    // those that were added since the timer's last turn
+	old   []func()    // before that, and since the turn before
 }
 
 // Add adds a function, which must not block.
 func (t *Timer) Add(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fresh = append(t.fresh, f)
 	switch {
-	case t.runs:
-		return
+	case len(t.fresh) > 0 || len(t.old) > 0:
 	case t.timer == nil:
 		t.timer = time.AfterFunc(Time, t.turn)
 	default:
 		t.timer.Reset(Time)
 	}
-	t.runs = true
+	t.fresh = append(t.fresh, f)
 }
 
 func (t *Timer) turn() {
 	t.mu.Lock()
 	due := t.old
 	t.old, t.fresh = t.fresh, nil
-	if t.runs = len(t.old) > 0; t.runs {
+	if len(t.old) > 0 {
 		t.timer.Reset(Time)
 	}
 	t.mu.Unlock()

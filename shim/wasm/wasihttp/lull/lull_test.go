@@ -27,7 +27,7 @@ func TestTimerEnds(t *testing.T) {
 		}
 		for end := time.Now().Add(time.Minute); ; time.Sleep(Time) {
 			timer.mu.Lock()
-			rests := !timer.runs && len(timer.fresh) == 0 && len(timer.old) == 0
+			rests := len(timer.fresh) == 0 && len(timer.old) == 0
 			timer.mu.Unlock()
 			if rests {
 				break
@@ -35,6 +35,9 @@ func TestTimerEnds(t *testing.T) {
 			if time.Now().After(end) {
 				t.Fatalf("round %d: the timer goes on", round)
 			}
+		}
+		if timer.timer.Stop() {
+			t.Errorf("round %d: the timer runs for nothing", round)
 		}
 		if len(called) > 0 {
 			t.Errorf("round %d: one was called twice", round)
