@@ -149,14 +149,9 @@ func (b *bench) containers(ctx context.Context, component string, peer []string)
 	if err != nil {
 		return err
 	}
-	for _, way := range []struct {
-		name  string
-		spans starts.Spans
-	}{{"prewarmed", f.AtHand}, {"forked", f.Forked}} {
-		if len(way.spans.Took) > 0 {
-			b.add("Python hello: a pod's container, process "+way.name+", start to first byte, ms, beside wasmtime compiled ahead",
-				[2][]float64{way.spans.Took, f.Peer.Took}, [2][]float64{way.spans.Used, f.Peer.Used}, 2)
-		}
+	for _, way := range f.Ways() {
+		b.add("Python hello: a pod's container, process "+way.Name+", start to first byte, ms, beside wasmtime compiled ahead",
+			[2][]float64{way.Took, f.Peer.Took}, [2][]float64{way.Used, f.Peer.Used}, 2)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/sunaba-project/sunaba/tests/measure"
 )
 
-// starter starts guests through the engine that shims have, with the shim's binary, and wasmtime's
+// starter starts guests through the engine that shims have, with the shim's binary, and the peer's
 // processes beside them.
 type starter struct {
 	Options
@@ -145,7 +145,7 @@ func (s *starter) guest(ctx context.Context) (*running, error) {
 	return p, nil
 }
 
-// peer starts wasmtime's process: a fork and an exec, and nothing around it.
+// peer starts the peer's process: a fork and an exec, and nothing around it.
 func (s *starter) peer(context.Context) (*running, error) {
 	ours, theirs, err := pipe()
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *starter) peer(context.Context) (*running, error) {
 	theirs.Close()
 	if err != nil {
 		ours.Close()
-		return nil, fmt.Errorf("start wasmtime's process: %w", err)
+		return nil, fmt.Errorf("start the process to compare with: %w", err)
 	}
 	p := &running{pid: child.Pid, end: func() error {
 		if err := s.reaper.Signal(child, unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -37,6 +38,18 @@ type Options struct {
 type Found struct {
 	AtHand, Forked, Peer Spans
 	Idle, IdlePeers      []float64 // MiB of idle processes
+}
+
+// Way is a way in which a guest's process comes into being.
+type Way struct {
+	Name string
+	Spans
+}
+
+// Ways are those in which guests were started.
+func (f Found) Ways() []Way {
+	all := []Way{{"prewarmed", f.AtHand}, {"forked", f.Forked}}
+	return slices.DeleteFunc(all, func(w Way) bool { return len(w.Took) == 0 })
 }
 
 // Spans are those of starts up to the first byte, in milliseconds: by the clock, and the

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/sunaba-project/sunaba/tests/bench/starts"
 	"github.com/sunaba-project/sunaba/tests/measure"
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
@@ -41,18 +40,12 @@ func (b *bench) starts(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, way := range []struct {
-			name  string
-			times starts.Spans
-		}{{"prewarmed", f.AtHand}, {"forked", f.Forked}} {
-			if len(way.times.Took) == 0 {
-				continue
-			}
-			ratio := measure.SpreadOf(measure.Ratios(way.times.Took, f.Peer.Took))
-			b.table.Add(fmt.Sprintf("start to first byte, %s, process %s, ms, beside wasmtime's", m.name, way.name), measure.SpreadOf(way.times.Took).Text("%.1f"),
+		for _, way := range f.Ways() {
+			ratio := measure.SpreadOf(measure.Ratios(way.Took, f.Peer.Took))
+			b.table.Add(fmt.Sprintf("start to first byte, %s, process %s, ms, beside wasmtime's", m.name, way.Name), measure.SpreadOf(way.Took).Text("%.1f"),
 				measure.SpreadOf(f.Peer.Took).Text("%.1f"), ratio.Text("%.2f"), fmt.Sprintf("≤ %.1f ×", startGoals[m.name]), ratio.Median <= startGoals[m.name])
-			b.table.Add("  processor time of that, ms", measure.SpreadOf(way.times.Used).Text("%.1f"), measure.SpreadOf(f.Peer.Used).Text("%.1f"),
-				measure.SpreadOf(measure.Ratios(way.times.Used, f.Peer.Used)).Text("%.2f"), "", false)
+			b.table.Add("  processor time of that, ms", measure.SpreadOf(way.Used).Text("%.1f"), measure.SpreadOf(f.Peer.Used).Text("%.1f"),
+				measure.SpreadOf(measure.Ratios(way.Used, f.Peer.Used)).Text("%.2f"), "", false)
 		}
 		ours, theirs := measure.SpreadOf(f.Idle), measure.SpreadOf(f.IdlePeers)
 		b.table.Add(fmt.Sprintf("PSS of one of %d idle, %s, MiB, beside wasmtime's", b.beside, m.name), ours.Text("%.2f"), theirs.Text("%.2f"),
