@@ -109,7 +109,9 @@ func each(recs []state.Container, f func(state.Container) error) error {
 func (m *Manager) forget(ctx context.Context, c *Container, rec state.Container) error {
 	var errs []error
 	if sb, err := m.o.Sandboxes.Sandbox(rec.SandboxID); err == nil {
-		c.vacateUnstarted(ctx, sb, rec)
+		if shim := sb.Shim(); rec.StartedAt.IsZero() && shim != nil {
+			c.task(shim).vacate(ctx, rec.CgroupsPath) // the prewarmed process
+		}
 		errs = append(errs, sb.RemoveBundle(rec.ID))
 	}
 	for _, key := range rec.Keys() {

@@ -8,7 +8,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/sunaba-project/sunaba/criserver/sandbox"
-	"github.com/sunaba-project/sunaba/criserver/state"
 	"github.com/sunaba-project/sunaba/host/clock"
 	"github.com/sunaba-project/sunaba/shim/client"
 )
@@ -18,13 +17,6 @@ type task struct {
 	shim *client.Client
 	id   string
 	log  *slog.Logger
-}
-
-// vacateUnstarted ends the prewarmed process of a container that never ran.
-func (c *Container) vacateUnstarted(ctx context.Context, sb *sandbox.Sandbox, rec state.Container) {
-	if shim := sb.Shim(); rec.StartedAt.IsZero() && shim != nil {
-		c.task(shim).vacate(ctx, rec.CgroupsPath)
-	}
 }
 
 // task is the container's task in a shim.

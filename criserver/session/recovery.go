@@ -24,7 +24,9 @@ func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, shim *client.C
 		if rec.Phase != state.Created && rec.Phase != state.Running {
 			continue
 		}
-		m.removePipes(rec.ID, filepath.Join(sb.Dir, rec.ID))
+		if err := durable.Remove("", sessionPipes(filepath.Join(sb.Dir, rec.ID))...); err != nil {
+			m.log.Error("failed to remove pipes of dead requests", "container", rec.ID, "error", err)
+		}
 		d, err := shim.Details(ctx, rec.ID)
 		if err != nil {
 			continue // it has no task, or container.Manager.Adopt will say why the shim does not answer
@@ -32,12 +34,6 @@ func (m *Manager) Adopt(ctx context.Context, sb *sandbox.Sandbox, shim *client.C
 		for _, execID := range d.Execs {
 			m.abandon(ctx, &execution{shim: shim, id: rec.ID, execID: execID})
 		}
-	}
-}
-
-func (m *Manager) removePipes(id, bundle string) {
-	if err := durable.Remove("", sessionPipes(bundle)...); err != nil {
-		m.log.Error("failed to remove pipes of dead requests", "container", id, "error", err)
 	}
 }
 

@@ -40,7 +40,8 @@ func (s own) Release(ctx context.Context, pod state.Sandbox, shim *client.Client
 	if shim != nil {
 		ended := s.shutDown(ctx, pod, shim)
 		shim.Close()
-		if ended && s.removeFiles(pod) {
+		// Nothing is to mistake the files of a shim that has ended by itself for a living one's.
+		if ended && durable.Remove(s.o.Dir(pod.ID), client.SocketName, client.PidName) == nil {
 			return nil
 		}
 	}
@@ -59,12 +60,6 @@ func (s own) shutDown(ctx context.Context, pod state.Sandbox, shim *client.Clien
 		s.o.Logger.Warn("failed to stop the shim in time", "sandbox", pod.ID, "error", err)
 		return false
 	}
-}
-
-// removeFiles removes the socket and pid file of a shim that has ended by itself, so that nothing
-// mistakes them for a living one's. It reports whether it could.
-func (s own) removeFiles(pod state.Sandbox) bool {
-	return durable.Remove(s.o.Dir(pod.ID), client.SocketName, client.PidName) == nil
 }
 
 // Cost implements Shims. The pod's own cgroup shows the shim's CPU time.

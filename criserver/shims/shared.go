@@ -204,7 +204,10 @@ func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 	if err := os.MkdirAll(s.dir, 0o711); err != nil {
 		return nil, err
 	}
-	c, err := client.Start(ctx, s.options())
+	c, err := client.Start(ctx, s.o.in(s.leaf, client.StartOptions{
+		Binary: s.o.Binary, Namespace: namespace, Dir: s.dir, WasmCache: s.o.WasmCache, Debug: s.o.Debug,
+		Supervised: true, Succeeded: s.succeeded,
+	}, s.o.Cgroups.PlaceFamily))
 	if err != nil {
 		return nil, err
 	}
@@ -222,13 +225,6 @@ func (s *shared) start(ctx context.Context) (_ *client.Client, err error) {
 	s.mu.Unlock()
 	s.o.Logger.Info("shared shim started", "handler", s.handler, "shim", c.PID(), "supervisor", c.Supervisor())
 	return c, nil
-}
-
-func (s *shared) options() client.StartOptions {
-	return s.o.in(s.leaf, client.StartOptions{
-		Binary: s.o.Binary, Namespace: namespace, Dir: s.dir, WasmCache: s.o.WasmCache, Debug: s.o.Debug,
-		Supervised: true, Succeeded: s.succeeded,
-	}, s.o.Cgroups.PlaceFamily)
 }
 
 // succeeded is told that a successor of the shim answers.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -110,8 +111,29 @@ func (t *tap) Close() error {
 	for _, l := range t.listeners {
 		l.finish()
 	}
-	t.ended, t.listeners = true, nil
+	t.ended = true
 	return err
+}
+
+// Heard returns when attachers have what is left for them of output that has ended, but does not
+// wait for them for ever: silence is without any of it being taken.
+func (s *Streams) Heard(silence, most time.Duration) {
+	late := time.After(most)
+	for _, t := range s.taps {
+		t.mu.Lock()
+		left := t.listeners // no more come
+		t.mu.Unlock()
+		for _, l := range left {
+			for last, now := int64(-1), l.passed.Load(); now != last; last, now = now, l.passed.Load() {
+				select {
+				case <-l.done:
+				case <-time.After(silence):
+				case <-late:
+					return
+				}
+			}
+		}
+	}
 }
 
 func (t *tap) listen(path string, ended func(), log *slog.Logger) (*listener, error) {
@@ -133,6 +155,9 @@ type listener struct {
 	file *os.File
 	log  *slog.Logger
 	wake chan struct{} // holds one token when there is something new below
+	done chan struct{} // closed when no more is passed on
+
+	passed atomic.Int64 // bytes
 
 	mu    sync.Mutex
 	queue []byte
@@ -153,7 +178,7 @@ func newListener(path string, ended func(), log *slog.Logger) (*listener, error)
 	if err != nil {
 		return nil, fmt.Errorf("open FIFO: %w", err)
 	}
-	l := &listener{file: file, log: log, wake: make(chan struct{}, 1)}
+	l := &listener{file: file, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	l.less = sync.NewCond(&l.mu)
 	go l.watch()
 	go func() {
@@ -227,6 +252,7 @@ func (l *listener) nudge() {
 
 // pass writes what is queued until the end.
 func (l *listener) pass() {
+	defer close(l.done)
 	defer l.file.Close()
 	for {
 		l.mu.Lock()
@@ -241,9 +267,12 @@ func (l *listener) pass() {
 			<-l.wake
 			continue
 		}
-		if _, err := l.file.Write(next); err != nil {
-			l.cut()
-			return
+		for part := range slices.Chunk(next, chunk) {
+			if _, err := l.file.Write(part); err != nil {
+				l.cut()
+				return
+			}
+			l.passed.Add(int64(len(part)))
 		}
 	}
 }

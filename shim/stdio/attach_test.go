@@ -373,3 +373,45 @@ func TestNobodyAttaches(t *testing.T) {
 		t.Errorf("the log has %q", out)
 	}
 }
+
+// What is left of closed streams is waited for while an attacher takes it, and not for one that
+// takes nothing.
+func TestHeard(t *testing.T) {
+	const most, silence = 20 * time.Second, 500 * time.Millisecond
+	for name, reads := range map[string]bool{"reads": true, "takes nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Config{Stdout: Attachable, AwaitAttach: true})
+			_, stdout, _ := child(t, s)
+			s.Start(nil)
+			r := hear(t, s)
+			io.WriteString(stdout, strings.Repeat("z", maxBehind))
+			stdout.Close()
+			wait(t, "drain", s.Drained())
+			s.Close()
+			got := make(chan int, 1)
+			if reads {
+				go func() {
+					n := 0
+					for buf := make([]byte, chunk); ; time.Sleep(20 * time.Millisecond) {
+						m, err := r.Read(buf)
+						if n += m; err != nil {
+							got <- n
+							return
+						}
+					}
+				}()
+			}
+			began := time.Now()
+			s.Heard(silence, most)
+			took := time.Since(began)
+			if !reads && (took < silence || took > most/2) {
+				t.Errorf("it waited for %s", took)
+			}
+			if reads {
+				if n := <-got; n != maxBehind || took < silence || time.Since(began)-took > most/2 {
+					t.Errorf("it waited for %s, %d bytes came within %s", took, n, time.Since(began))
+				}
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package stdio
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -95,20 +96,17 @@ func (s *Streams) rush() {
 // room waits, without the lock, while the attacher that the output waits for is too far behind.
 func (t *tap) room() {
 	t.mu.Lock()
-	var waitFor *listener
-	for _, l := range t.listeners {
-		if l.first {
-			waitFor = l
-		}
-	}
-	t.mu.Unlock()
-	if waitFor == nil {
+	first := slices.IndexFunc(t.listeners, func(l *listener) bool { return l.first })
+	if first < 0 {
+		t.mu.Unlock()
 		return
 	}
-	waitFor.mu.Lock()
-	defer waitFor.mu.Unlock()
-	for waitFor.holds && !waitFor.gone && len(waitFor.queue) > maxBehind {
-		waitFor.less.Wait()
+	l := t.listeners[first]
+	t.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.holds && !l.gone && len(l.queue) > maxBehind {
+		l.less.Wait()
 	}
 }
 

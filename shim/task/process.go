@@ -27,6 +27,10 @@ const drainTime = 2 * time.Second
 // slowTime is drainTime while lines get into the log, or wait for its disk.
 const slowTime = 30 * time.Second
 
+// lateTime is how long those who attached to a container that has ended may take for what is left
+// of its output, unless they take nothing of it for drainTime. Servers give a removal 10 seconds.
+const lateTime = 8 * time.Second
+
 // process is one process of a container: init, or one that was executed in it.
 type process struct {
 	id       string // exec id, "" = init

@@ -182,6 +182,7 @@ func (s *Service) remove(ctx context.Context, c *container) (shim.Exit, error) {
 		s.note(bundle.ForgetExit(c.path), "forget exit", c.id)
 	}
 	s.dropHandoff(c.id)
+	c.init.streams.Heard(drainTime, lateTime) // the shim may end once it has no containers
 	s.table.remove(c.id)
 	_, exit := c.init.snapshot()
 	s.publish(events.Delete(c.id, uint32(c.init.engine.Pid()), exit.Code, exit.At))

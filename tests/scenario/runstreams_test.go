@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -120,37 +121,83 @@ func TestRunPipes(t *testing.T) {
 	}
 }
 
-// Output that is read late is not lost, however much it is.
+// Output that is read late is not lost, however much it is: also if the container has ended long
+// before that.
 func TestRunSlowReader(t *testing.T) {
 	m := start(t)
 	m.pull(world.Busybox)
 	for _, r := range m.streamRuns(t)[:2] {
+		for name, pause := range map[string]time.Duration{"slow": 0, "late": 6 * time.Second} {
+			t.Run(r.name+", "+name, func(t *testing.T) {
+				cmd := r.command(t, "-i", "cat")
+				cmd.Stdin = io.LimitReader(zeros{}, 64<<20)
+				out, err := cmd.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				total := 0
+				for buf := make([]byte, 1<<20); ; time.Sleep(50 * time.Millisecond) {
+					n, err := io.ReadFull(out, buf)
+					total += n
+					if err != nil {
+						break
+					}
+					if pause > 0 && m.in(t).allEnded() {
+						time.Sleep(pause)
+						pause = 0
+					}
+				}
+				if err := cmd.Wait(); err != nil || total != 64<<20 || pause > 0 && name == "late" {
+					t.Errorf("%v, %d bytes, %s", err, total, pause)
+				}
+			})
+		}
+	}
+}
+
+// A `sunaba run -i` whose container has ended, and whose output nobody reads, ends on a signal.
+func TestRunNoReader(t *testing.T) {
+	m := start(t)
+	m.pull(world.Busybox)
+	for _, r := range m.streamRuns(t)[:2] {
 		t.Run(r.name, func(t *testing.T) {
+			m := m.in(t)
 			cmd := r.command(t, "-i", "cat")
-			cmd.Stdin = io.LimitReader(zeros{}, 64<<20)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
+			cmd.Stdin = io.LimitReader(zeros{}, 1<<20)
+			if _, err := cmd.StdoutPipe(); err != nil {
 				t.Fatal(err)
 			}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			buf, total := make([]byte, 1<<20), 0
-			for pause := 300 * time.Millisecond; ; pause = 0 {
-				n, err := out.Read(buf)
-				total += n
-				if err != nil {
-					break
-				}
-				if total > 1<<20 {
-					time.Sleep(pause)
-				}
+			if !node.Within(node.Patience, m.allEnded) {
+				t.Error("the container does not end")
 			}
-			if err := cmd.Wait(); err != nil || total != 64<<20 {
-				t.Errorf("%v, %d bytes", err, total)
+			time.Sleep(time.Second)
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatalf("it did not wait for its reader: %v", err)
 			}
+			kill := time.AfterFunc(node.Patience, func() { cmd.Process.Kill() })
+			defer kill.Stop()
+			if cmd.Wait(); cmd.ProcessState.ExitCode() < 0 {
+				t.Error(cmd.ProcessState)
+			}
+			m.noPods()
 		})
 	}
+}
+
+// allEnded says whether all containers of the machine have ended.
+func (m *machine) allEnded() bool {
+	m.t.Helper()
+	list, err := m.ListContainers(m.t.Context(), &runtime.ListContainersRequest{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return len(list.Containers) > 0 && !slices.ContainsFunc(list.Containers, func(c *runtime.Container) bool { return c.State != runtime.ContainerState_CONTAINER_EXITED })
 }
 
 type zeros struct{}

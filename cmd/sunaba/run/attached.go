@@ -45,6 +45,8 @@ type attached struct {
 	tell    chan struct{}
 	ctx     context.Context // of the streams
 	cut     context.CancelFunc
+	late    context.Context // ends when nobody waits for the streams' end any more
+	hurry   context.CancelFunc
 
 	mu      sync.Mutex
 	over    *streamsEnd  // of the present streams; nil before any
@@ -86,6 +88,7 @@ func newAttached(ctx context.Context, r *runner) (*attached, error) {
 		return nil, err
 	}
 	a.ctx, a.cut = context.WithCancel(context.WithoutCancel(ctx))
+	a.late, a.hurry = context.WithCancel(a.ctx)
 	return a, nil
 }
 
@@ -286,6 +289,19 @@ func (a *attached) wait() {
 	select {
 	case <-over:
 	case <-a.ctx.Done():
+	}
+}
+
+// letEnd returns when the streams have ended, however late their reader takes them, or the pod is
+// being deleted.
+func (a *attached) letEnd(ctx context.Context) {
+	if !a.busy() {
+		return
+	}
+	select {
+	case <-a.ended():
+	case <-a.late.Done():
+	case <-ctx.Done():
 	}
 }
 

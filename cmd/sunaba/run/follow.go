@@ -154,6 +154,9 @@ func (e *ending) tell(events []*corev1.Event) {
 // end orders the deletion of the pod; grace is in seconds, or the pod's own if it is negative.
 func (e *ending) end(ctx context.Context, grace int64) error {
 	e.since = time.Now()
+	if e.attached != nil {
+		e.attached.hurry()
+	}
 	err := e.agent.Delete(ctx, e.key.Namespace, e.key.Name, "", grace)
 	if errdefs.IsNotFound(err) {
 		return nil // it is deleted already

@@ -198,6 +198,13 @@ func (s *server) StartContainer(ctx context.Context, q *runtime.StartContainerRe
 	return resp, err
 }
 
+// StopPodSandbox stops a pod's sandbox, but first lets the command's streams end, unless the pod
+// is being deleted: the sandbox's shim has what is left of them.
+func (s *server) StopPodSandbox(ctx context.Context, q *runtime.StopPodSandboxRequest) (*runtime.StopPodSandboxResponse, error) {
+	s.attached.letEnd(ctx)
+	return s.cri.StopPodSandbox(ctx, q)
+}
+
 // RemoveContainer removes a container whose output was shown.
 func (s *server) RemoveContainer(ctx context.Context, q *runtime.RemoveContainerRequest) (*runtime.RemoveContainerResponse, error) {
 	if c := s.find(q.GetContainerId()); c != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// checkPorts refuses host ports that another pod holds.
+// checkPorts refuses host ports that cannot be bound beside another pod's.
 func (b *Book) checkPorts(l Lease) error {
 	if len(l.Ports) == 0 {
 		return nil
@@ -15,19 +15,13 @@ func (b *Book) checkPorts(l Lease) error {
 	for _, other := range b.all() {
 		for _, held := range other.Ports {
 			for _, p := range l.Ports {
-				if p.overlaps(held) {
+				if p.Protocol == held.Protocol && p.HostPort == held.HostPort && (p.covers(held) || held.covers(p)) {
 					return fmt.Errorf("host port %v of pod %s: pod %s holds %v: %w", p, name(l), name(other), held, errdefs.ErrAlreadyExists)
 				}
 			}
 		}
 	}
 	return nil
-}
-
-// overlaps reports whether two ports could not both be bound by sockets: "every address" overlaps
-// each one of them.
-func (p Port) overlaps(q Port) bool {
-	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && (p.covers(q) || q.covers(p))
 }
 
 // covers reports whether p is open on every address that q is open on.

@@ -153,16 +153,10 @@ func (p *place) clear(parent int, base string) (whiteout bool, err error) {
 	if !ok || err != nil {
 		return false, err
 	}
-	p.keepLast(st)
-	return isWhiteout(st), os.RemoveAll(at(parent, base))
-}
-
-// keepLast forgets the directory that was last used if removing something may
-// change the way to it. The descriptor stays open where it may not.
-func (p *place) keepLast(st unix.Stat_t) {
 	if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFDIR || kind == unix.S_IFLNK {
-		p.name = ""
+		p.name = "" // the way to the folder that was last used may change
 	}
+	return isWhiteout(st), os.RemoveAll(at(parent, base))
 }
 
 func isWhiteout(st unix.Stat_t) bool {

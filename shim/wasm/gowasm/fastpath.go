@@ -71,7 +71,9 @@ func (m *goModule) addFastPath(body []byte) (out []byte) {
 		}
 	}
 	w.findNilChecks(m)
-	w.openPanicBlocks()
+	for k := len(w.checks) - 1; k >= 0; k-- {
+		w.open(opBlock, panicLabel(k)) // which a check that fails branches out of
+	}
 	if !w.writeTree(0) {
 		return body
 	}

@@ -74,13 +74,6 @@ func (w *fastPath) findNilChecks(m *goModule) {
 	}
 }
 
-// openPanicBlocks opens a construct for each check. A failed check branches out of it.
-func (w *fastPath) openPanicBlocks() {
-	for k := len(w.checks) - 1; k >= 0; k-- {
-		w.open(opBlock, panicLabel(k))
-	}
-}
-
 // writePanicCalls closes these constructs. Each is followed by the call of its check.
 func (w *fastPath) writePanicCalls() {
 	for k := range w.checks {

@@ -25,14 +25,6 @@ const (
 	smallHeap = 8<<20 + headroom
 )
 
-// limitHeap makes the collector work before the engine's part of a limited container's memory is
-// used up. There is no other collection while the module is loaded.
-func limitHeap(memory, engine uint64) {
-	if memory != 0 {
-		debug.SetMemoryLimit(int64(engine / 4 * 3))
-	}
-}
-
 // settleHeap gives back what loading the module needed and sets when garbage is collected from now
 // on. Few host functions make any; each request that is answered does.
 func (g *guest) settleHeap() {
@@ -56,7 +48,7 @@ func (g *guest) settleHeap() {
 // pace sets when a process that answers requests collects garbage. Each request makes some 40 KiB
 // and little stays: by Go's own measure there would be a collection every hundred requests, which
 // all those under way wait for. There may be as much garbage as there is heap in use, and at least
-// 16 MiB. The limit of limitHeap counts beside it, and rest gives the heap back.
+// 16 MiB. A limited container's counts beside it, and rest gives the heap back.
 type pace struct {
 	once    sync.Once
 	percent int
