@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Names of a process's streams and of what stands at their other ends, for Ends and Adopt.
@@ -143,18 +145,18 @@ func (s *Streams) adoptInput(take func(string) *os.File) {
 
 // adoptLog opens a log file whose writer has died, after mending its end.
 func adoptLog(path string, limits Limits, log *slog.Logger) (*logFile, error) {
-	if err := mend(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := mend(path); err != nil {
 		return nil, err
 	}
 	return openLog(path, limits, log)
 }
 
 // mend removes a record of which only a part was written, and ends lines of which only a part is
-// there.
+// there. It does nothing to what openLog refuses.
 func mend(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return fmt.Errorf("open log file: %w", err)
+		return nil // openLog says why
 	}
 	defer f.Close()
 	info, err := f.Stat()

@@ -138,12 +138,24 @@ func TestLogThatIsNoFile(t *testing.T) {
 	for _, path := range []string{
 		filepath.Join(dir, "alone"), filepath.Join(dir, "read"), os.DevNull, filepath.Join(dir, "link"), filepath.Join(dir, "chain"),
 	} {
-		if _, err := openLog(path, Limits{}, slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v", path, err)
+		for name, open := range map[string]func(string, Limits, *slog.Logger) (*logFile, error){"open": openLog, "adopt": adoptLog} {
+			if _, err := open(path, Limits{}, slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s %s: %v", name, path, err)
+			}
 		}
 	}
 	if _, err := os.Lstat(other); err == nil {
 		t.Error("a file was made where a link leads")
+	}
+	const text = "whole\nno record"
+	if err := os.WriteFile(other, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := adoptLog(filepath.Join(dir, "link"), Limits{}, slog.New(slog.DiscardHandler)); !errdefs.IsInvalidArgument(err) {
+		t.Error(err)
+	}
+	if got := read(t, other); got != text {
+		t.Errorf("where a link leads is %q", got)
 	}
 }
 
