@@ -66,7 +66,7 @@ type Result struct {
 }
 
 // looks is how often something must look wrong to be a finding, and pause the time between two
-// looks.
+// looks; a server that has the folders open may be cleaning up, and gets more.
 const (
 	looks = 4
 	pause = 400 * time.Millisecond
@@ -80,7 +80,11 @@ const (
 func Run(ctx context.Context, o Options) (Result, error) {
 	result, err := look(ctx, o)
 	for n := 1; n < looks && err == nil && len(result.Findings) > 0; n++ {
-		if err := clock.Sleep(ctx, pause); err != nil {
+		rest := pause
+		if o.Served {
+			rest <<= n
+		}
+		if err := clock.Sleep(ctx, rest); err != nil {
 			return result, err
 		}
 		var again Result

@@ -144,7 +144,9 @@ func (s *Sandbox) lost(ctx context.Context) {
 	s.shim.detach()
 	if err := s.withRecord(s.shim.release)(ctx); err != nil {
 		s.log.Error("failed to clean up after shim", "error", err)
+		return
 	}
+	s.log.Info("cleaned up after shim")
 }
 
 // EndContainer kills what is in a container's cgroup, without the shim, which does not answer: it
