@@ -126,21 +126,32 @@ func TestRateLimitEndsLines(t *testing.T) {
 }
 
 // TestRateLimitTellsInSilence waits for the line about what was dropped when nothing else is
-// written any more.
+// written any more, also after a rotation.
 func TestRateLimitTellsInSilence(t *testing.T) {
 	l, stdout, stderr := limitedFile(t, Limits{Rate: 10000, Burst: 500})
-	for range 100 {
-		say(t, stdout, "a line that is one of many\n")
-	}
-	deadline := time.Now().Add(time.Minute)
-	for {
-		if got := lines(t, l.path); strings.Contains(got[len(got)-1], "sunaba: dropped") {
-			break
+	for range 2 {
+		for range 100 {
+			say(t, stdout, "a line that is one of many\n")
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the log does not say what it lacks")
+		deadline := time.Now().Add(time.Minute)
+		for {
+			if got := lines(t, l.path); len(got) > 0 && strings.Contains(got[len(got)-1], "sunaba: dropped") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the log does not say what it lacks")
+			}
+			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(time.Millisecond)
+		for range 100 { // what is dropped waits for its turn, and is told of at the end of the file
+			say(t, stdout, "a line that is one of many\n")
+		}
+		if err := os.Rename(l.path, l.path+".1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.reopen(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	stdout.Close()
 	stderr.Close()
