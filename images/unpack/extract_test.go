@@ -466,3 +466,37 @@ func FuzzExtract(f *testing.F) {
 		}
 	})
 }
+
+// An entry that no layer may have is refused by its name, and what came before it is not kept.
+func TestEntriesThatAreRefused(t *testing.T) {
+	s, _ := newStore(t)
+	owned := func(uid, gid int) tar.Header { return tar.Header{Name: "d/bad", Uid: uid, Gid: gid} }
+	number := func(major, minor int64) tar.Header {
+		return tar.Header{Name: "d/bad", Typeflag: tar.TypeChar, Devmajor: major, Devminor: minor}
+	}
+	for why, h := range map[string]tar.Header{
+		"a whiteout of no name":           text("d/.wh.", ""),
+		"a whiteout of the folder":        text("d/.wh..", ""),
+		"a whiteout of the folder above":  text("d/.wh...", ""),
+		"a user that the kernel has not":  owned(1<<32-1, 0),
+		"a group that the kernel has not": owned(0, 1<<32-1),
+		"a user beyond 32 bits":           owned(1<<40, 0),
+		"a negative group":                owned(0, -1),
+		"a device beyond 32 bits":         number(1<<32, 0),
+		"a negative device":               number(0, -1),
+		"a link to the root":              {Name: "d/bad", Typeflag: tar.TypeLink, Linkname: "d/../.."},
+		"an unknown kind":                 {Name: "d/bad", Typeflag: 'Z'},
+	} {
+		t.Run(why, func(t *testing.T) {
+			l := layerOf(tarOf(t, dir("d/"), text("d/a", "1"), h))
+			if err := applyLayer(t, s, l); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), h.Name) {
+				t.Errorf("%v, want a refusal of %q", err, h.Name)
+			}
+			if _, err := s.layer(l.Chain); !errdefs.IsNotFound(err) {
+				t.Errorf("the layer is kept: %v", err)
+			}
+		})
+	}
+	most := 1<<32 - 2
+	apply(t, s, tarOf(t, tar.Header{Name: "highest", Uid: most, Gid: most}))
+}
