@@ -229,7 +229,8 @@ func (f *faults) judge(s *runtime.ContainerStatus) {
 		}
 	case code == 137, code == 143, code == 255, code == 0 && !writes:
 	default:
-		f.t.Errorf("container %s ended with %d, %s: %s", name, code, s.GetReason(), s.GetMessage())
+		log, err := os.ReadFile(s.GetLogPath())
+		f.t.Errorf("container %s ended with %d, %s: %s\nits log of %d bytes ends (%v):\n%s", name, code, s.GetReason(), s.GetMessage(), len(log), err, log[max(0, len(log)-4096):])
 	}
 }
 
