@@ -222,6 +222,9 @@ func (f *faults) judge(s *runtime.ContainerStatus) {
 	}
 	name, code := s.GetMetadata().GetName(), s.GetExitCode()
 	w, writes := writerOf(name)
+	if w.lines == flooded { // one is 3 MiB, and the disk small
+		defer func() { f.check(os.RemoveAll(s.GetLogPath())) }()
+	}
 	switch {
 	case writes && code == w.code:
 		if !slices.ContainsFunc(f.full, func(full [2]int64) bool { return s.GetStartedAt() < full[1] && s.GetFinishedAt() > full[0] }) {
