@@ -40,6 +40,11 @@ func sleeper(t *testing.T) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	for deadline := time.Now().Add(time.Minute); comm(cmd.Process.Pid) != "sleep"; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) { // the kernel names a program a moment after it has started it
+			t.Fatalf("the sleeper is called %q", comm(cmd.Process.Pid))
+		}
+	}
 	return cmd
 }
 
