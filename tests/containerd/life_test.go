@@ -331,7 +331,7 @@ func TestLife(t *testing.T) {
 				check(t, os.Remove(path))
 			}
 		})
-		testLife(t, place{b.Dir}, b.Socket, b, false)
+		testLife(t, place{b.Dir}, b.Socket, b, nil)
 	})
 	t.Run("sunaba", func(t *testing.T) {
 		dir := filepath.Join(world.folder, "ours")
@@ -347,14 +347,15 @@ func TestLife(t *testing.T) {
 				t.Errorf("close the server: %v, taken away by force: %q", err, forced)
 			}
 		})
-		testLife(t, place{dir}, n.Socket, n, true)
+		testLife(t, place{dir}, n.Socket, n, n.DaemonLog)
 	})
 }
 
-func testLife(t *testing.T, p place, socket string, server runtime.RuntimeServiceClient, ours bool) {
+// testLife takes the log of a server that is ours, nil of another one.
+func testLife(t *testing.T, p place, socket string, server runtime.RuntimeServiceClient, log func() string) {
 	check(t, p.make())
 	l := &life{place: p, RuntimeServiceClient: server, t: t, env: []string{agentFolder + "=" + p.dir, agentServer + "=" + socket}}
-	if ours {
+	if log != nil {
 		l.env = append(l.env, agentOurs+"=1")
 	}
 	l.start()
@@ -371,7 +372,7 @@ func testLife(t *testing.T, p place, socket string, server runtime.RuntimeServic
 	l.agentDies()
 	l.stopped()
 	l.replaced()
-	l.cut()
+	l.cut(log)
 	if got := "\n" + strings.Join(l.lines, "\n") + "\n"; got != wantLife {
 		t.Errorf("got:%s\nwant:%s", got, wantLife)
 	}
@@ -497,9 +498,13 @@ func (l *life) nothing(pods ...*corev1.Pod) {
 // start whose client has exited, as containerd does, and ends the program, which may just have run.
 var cutStart = regexp.MustCompile(`app=Running/([0-9]+) after StartError\(128 "[^"]*context canceled[^"]*"\)`)
 
+// cancelledStart is what our server logs of each.
+var cancelledStart = regexp.MustCompile(`method=StartContainer took=\S+ code=Canceled`)
+
 // cut kills the agent while pods start: the program of each is started once, and once more at most
-// for each restart that its container tells of, but for two at most whose first start was not seen.
-func (l *life) cut() {
+// for each start that was cut off: its container tells of it as a restart, or was removed before
+// anybody saw that it had failed, which our server's log knows.
+func (l *life) cut(log func() string) {
 	l.t.Helper()
 	for i := range rounds {
 		check(l.t, l.write(name("cut", i)+".yaml", strings.ReplaceAll(manifestTexts["cut"], "{name: cut}", "{name: "+name("cut", i)+"}")))
@@ -508,7 +513,7 @@ func (l *life) cut() {
 		l.start()
 	}
 	var pods []*corev1.Pod
-	removed := 0
+	told, removed := 0, 0
 	for i := range rounds {
 		what := name("killed while it starts, pod ", i)
 		p := l.await(name("cut", i), what, ready)
@@ -518,17 +523,23 @@ func (l *life) cut() {
 		if of := cutStart.FindStringSubmatch(line(p)); of != nil {
 			for range must(strconv.Atoi(of[1]))(l.t) {
 				wrote = strings.TrimSuffix(wrote, "\nstarted")
+				told++
 			}
-		} else if wrote == "started\nstarted" && removed < 2 {
+		} else if wrote == "started\nstarted" && log != nil {
 			// The server was still ending the start when the next agent looked: it saw a container that was
 			// only created, and removed it. Such a one is no restart.
-			removed++
 			wrote = "started"
+			removed++
 		}
 		l.note("it wrote: " + wrote)
 		l.note(l.running(p))
 		pods = append(pods, p)
 		check(l.t, os.Remove(filepath.Join(l.folder(), name("cut", i)+".yaml")))
+	}
+	if removed > 0 {
+		if n := len(cancelledStart.FindAllString(log(), -1)); told+removed > n {
+			l.t.Errorf("%d programs ran again, and %d starts were cut off", told+removed, n)
+		}
 	}
 	for i := range rounds {
 		l.await(name("cut", i), "removed", func(p *corev1.Pod) bool { return p.UID == "" })
