@@ -164,9 +164,10 @@ func (a *imageAPI) ImageFsInfo(ctx context.Context, _ *runtime.ImageFsInfoReques
 	if err != nil {
 		return nil, err
 	}
+	now := time.Now()
 	return &runtime.ImageFsInfoResponse{
-		ImageFilesystems:     []*runtime.FilesystemUsage{usageOf(imgs, time.Now())},
-		ContainerFilesystems: []*runtime.FilesystemUsage{usageOf(containers, time.Now())},
+		ImageFilesystems:     []*runtime.FilesystemUsage{usageOf(imgs, now)},
+		ContainerFilesystems: []*runtime.FilesystemUsage{usageOf(containers, now)},
 	}, nil
 }
 

@@ -13,6 +13,20 @@ import (
 	"github.com/sunaba-project/sunaba/tests/oci"
 )
 
+// pulled is an image that the server has pulled for a handler.
+func pulled(t *testing.T, api *imageAPI, registry *oci.Registry, image v1.Image, handler string) *runtime.ImageSpec {
+	t.Helper()
+	ref, err := registry.Push(t.Context(), "app:"+handler, image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := &runtime.ImageSpec{Image: ref, RuntimeHandler: handler}
+	if _, err := api.PullImage(t.Context(), &runtime.PullImageRequest{Image: spec}); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
 // TestVerboseStatusOfImage has imageSpec be the whole configuration of an image, as other CRI
 // servers show it: of a Linux image, and of an artifact.
 func TestVerboseStatusOfImage(t *testing.T) {
@@ -31,14 +45,7 @@ func TestVerboseStatusOfImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for handler, image := range map[string]v1.Image{"runc": linux, "wasm": artifact} {
-		ref, err := registry.Push(t.Context(), "app:"+handler, image)
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec := &runtime.ImageSpec{Image: ref, RuntimeHandler: handler}
-		if _, err := api.PullImage(t.Context(), &runtime.PullImageRequest{Image: spec}); err != nil {
-			t.Fatal(err)
-		}
+		spec := pulled(t, api, registry, image, handler)
 		answer, err := api.ImageStatus(t.Context(), &runtime.ImageStatusRequest{Image: spec, Verbose: true})
 		if err != nil {
 			t.Fatal(err)
@@ -69,15 +76,8 @@ func TestVerboseStatusOfDamagedImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := registry.Push(t.Context(), "app:v1", image)
-	if err != nil {
-		t.Fatal(err)
-	}
 	api := imageServer(t)
-	spec := &runtime.ImageSpec{Image: ref}
-	if _, err := api.PullImage(t.Context(), &runtime.PullImageRequest{Image: spec}); err != nil {
-		t.Fatal(err)
-	}
+	spec := pulled(t, api, registry, image, "runc")
 	config, err := image.ConfigName()
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func (w *fastPath) findNilChecks(m *goModule) {
 	}
 }
 
-// writePanicCalls closes these constructs. Each is followed by the call of its check.
+// writePanicCalls closes the constructs of the checks. Each is followed by the call of its check.
 func (w *fastPath) writePanicCalls() {
 	for k := range w.checks {
 		w.close()

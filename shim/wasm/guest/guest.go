@@ -68,7 +68,7 @@ func (p *process) main(args []string) int {
 	}
 	p.config = config
 	if p.config.Memory != 0 {
-		debug.SetMemoryLimit(int64(p.config.Engine / 4 * 3)) // a module that loads sees no collection
+		debug.SetMemoryLimit(int64(p.config.Engine / 4 * 3)) // no other collection comes while the module is loaded
 	}
 	if err := p.receive(); err != nil {
 		return p.fail(err)

@@ -48,7 +48,7 @@ func (g *guest) settleHeap() {
 // pace sets when a process that answers requests collects garbage. Each request makes some 40 KiB
 // and little stays: by Go's own measure there would be a collection every hundred requests, which
 // all those under way wait for. There may be as much garbage as there is heap in use, and at least
-// 16 MiB. A limited container's counts beside it, and rest gives the heap back.
+// 16 MiB. A limited container's memory limit counts beside it, and rest gives the heap back.
 type pace struct {
 	once    sync.Once
 	percent int
